@@ -43,7 +43,8 @@ def export_onnx(task, path, weights, freeze, verify, in_bytes=False):
     With `in_bytes` the tokenizer is in the file, which takes texts: `text`, uint8 [bytes], the
     UTF-8 of all texts one after another, and `text_ends`, int32 [batch], where each ends; so
     `text_pair` and all other columns. (Ends of `choices` are [batch, choices].) The outputs are
-    those of the task that are numbers, see `NumberSignatures`.
+    those of the task that are numbers, see `NumberSignatures`; a `MaskedLM` also has `tokens` and
+    `tokens_ends`, and `filled_text` and `filled_text_ends`, since no output has an input's name.
 
     All operators are those of ONNX's opset 18. The file is checked by `onnx.checker`, and asked in
     ONNX Runtime, if that is installed, which `in_bytes` requires.

@@ -49,7 +49,8 @@ def export_tflite(task, path, weights, freeze, verify, in_bytes=False):
     With `in_bytes`, the file only needs LiteRT's own operations. It takes `text`, uint8 [None], the
     UTF-8 of all texts one after another, and `text_ends`, int32 [None], where each ends; so do
     `text_pair` and all other columns. (Ends of `choices` are [None, None].) Answers that are parts
-    of texts are returned in the same way. What follows the last end does not count.
+    of texts are returned in the same way, as are the `tokens` and `text` of a `MaskedLM`. What
+    follows the last end does not count.
 
     With `in_bytes`, a `CausalLM` or `Seq2SeqLM` has the signatures `generate` and `sample`, with
     the whole loop, see `GenerationSignatures.generate_lite` and `sample_lite`, and `next_token`.
@@ -68,9 +69,9 @@ def export_tflite(task, path, weights, freeze, verify, in_bytes=False):
 
     A ValueError is raised if the task computes in half precision, one of its operations has no
     kernel in LiteRT, or, except for a `CausalLM`, its tokenizer has no `tokenize_lite`. A
-    `MaskedLM` cannot be exported: it joins pieces of its `text` and applies regular expressions,
-    for which neither LiteRT nor TF Text has kernels (`UnsortedSegmentJoin`, `StaticRegexReplace`,
-    `StringStrip`).
+    `MaskedLM` needs `in_bytes`: it joins pieces of its `text` and applies regular expressions, for
+    which neither LiteRT nor TF Text has kernels of strings (`UnsortedSegmentJoin`,
+    `StaticRegexReplace`, `StringStrip`).
     """
     offer, allowed = (task.byte_signatures, ()) if in_bytes else (task.signatures, TEXT_OPERATIONS)
     return write(task, path, weights, freeze, verify, offer, with_card=True, allowed=allowed)

@@ -450,6 +450,15 @@ class Frozen(keras.layers.Layer):
 # === Heads ===
 
 
+def at_masks(outputs, inputs):
+    """Return the vectors of tokens (B, S, D), or (B, M, D) if inputs hold `mask_positions`."""
+    x = outputs["sequence_output"]
+    if inputs is None or "mask_positions" not in inputs:
+        return x
+    # (A new axis by a slice of two others is not in LiteRT.)
+    return ops.take_along_axis(x, ops.expand_dims(inputs["mask_positions"], -1), axis=1)
+
+
 def first_real_token(x, padding_mask=None):
     """Return the vector (B, D) of the first real token in `x` (B, S, D), given a mask or None."""
     mask = ops.ones_like(x[:, :, 0]) if padding_mask is None else padding_mask
@@ -722,9 +731,7 @@ class MaskedLMHead(keras.layers.Layer):
     def call(
         self, outputs: Any, inputs: dict[str, Tensor] | None = None, training: bool | None = None
     ) -> Tensor:
-        x = outputs["sequence_output"]
-        if inputs is not None and "mask_positions" in inputs:
-            x = ops.take_along_axis(x, inputs["mask_positions"][:, :, None], axis=1)  # (B, M, D)
+        x = at_masks(outputs, inputs)
         x = word_scores(self.transform(x), self.token_embedding.embeddings)
         return x + ops.cast(self.bias, "float32")
 

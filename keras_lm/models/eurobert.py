@@ -30,6 +30,7 @@ from keras_lm.layers.attention import through_blocks
 from keras_lm.layers.backend import word_scores
 from keras_lm.layers.basic import (
     RMSNorm,
+    at_masks,
     first_real_token,
     make_dense,
     make_logits,
@@ -177,9 +178,7 @@ class EuroBertTokenHead(MaskedLMHead):
             )
 
     def call(self, outputs, inputs=None, training=None):
-        x = outputs["sequence_output"]
-        if inputs is not None and "mask_positions" in inputs:
-            x = ops.take_along_axis(x, inputs["mask_positions"][:, :, None], axis=1)  # (B, M, D)
+        x = at_masks(outputs, inputs)
         return word_scores(x, self.token_embedding.embeddings if self.tied else self.own)
 
 

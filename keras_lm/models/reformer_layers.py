@@ -17,7 +17,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import reversible
-from keras_lm.layers.basic import last_real_token, make_dense
+from keras_lm.layers.basic import at_masks, last_real_token, make_dense
 from keras_lm.models.reformer_attention import ascending, dropped, inverse, rows_at
 
 
@@ -286,9 +286,7 @@ class ReformerLMHead(keras.layers.Layer):
         self.logits.build(outputs_shape["sequence_output"])
 
     def call(self, outputs, inputs=None, training=None):
-        x = outputs["sequence_output"]
-        if inputs is not None and "mask_positions" in inputs:
-            x = ops.take_along_axis(x, inputs["mask_positions"][:, :, None], axis=1)
+        x = at_masks(outputs, inputs)
         return ops.cast(self.logits(x), float32_or_wider(self.dtype_policy))
 
 

@@ -15,7 +15,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import last_real_token, make_dense
+from keras_lm.layers.basic import at_masks, last_real_token, make_dense
 from keras_lm.models.transformer_xl_layers import (
     RelativeAttention,
     RelativePostNormBlock,
@@ -204,9 +204,7 @@ class XLNetLMHead(CausalLMHead):
         )
 
     def call(self, outputs, inputs=None, training=None):
-        x = outputs["sequence_output"]
-        if inputs is not None and "mask_positions" in inputs:
-            x = ops.take_along_axis(x, inputs["mask_positions"][:, :, None], axis=1)
+        x = at_masks(outputs, inputs)
         return super().call({"sequence_output": x}) + ops.cast(self.bias, "float32")
 
 

@@ -367,7 +367,7 @@ class GenerationSignatures(TextSignatures):
     def _aligned(self, prompt, most):
         """Return the tokens of prompts and their mask, (B, P): the last ones that leave room."""
         task, window = self.task, self.task.limits.window
-        ids = task.tokenizer.tokenize_lite(prompt)
+        ids = task.tokenizer.tokenize_lite_with(prompt, parse_special=False)
         lengths = tf.cast(ids.row_splits[1:] - ids.row_splits[:-1], tf.int32)
         room = tf.fill(tf.shape(lengths), 2**30 if window is None else window - most)
         ends = task.end_ids("eos") if task.ends_prompts else []
@@ -590,7 +590,8 @@ class Seq2SeqSignatures(GenerationSignatures):
 
     def _written(self, columns, most, chances=None):
         task = self.task
-        packed = task.preprocess(columns, task.tokenizer.tokenize_lite)
+        tokenize = functools.partial(task.tokenizer.tokenize_lite_with, parse_special=False)
+        packed = task.preprocess(columns, tokenize)
         ids, mask = packed["encoder_token_ids"], packed["encoder_padding_mask"]
         begin = tf.fill([tf.shape(ids)[0], 1], task.packer.start_id)
         return lite.write(

@@ -14,6 +14,8 @@ from keras_lm.objectives import MaskedLanguageModel
 from keras_lm.tasks import host_answers
 from keras_lm.tasks.pretrainer import PretrainingTask
 from keras_lm.tensorflow import IS_INSTALLED, require_installed, tf
+from keras_lm.tokenizers import strings
+from keras_lm.tokenizers.lite_operations import valid_texts
 from keras_lm.utils.argument_types import RawTexts, Tensor
 from keras_lm.utils.user_arguments import check_whole
 
@@ -81,21 +83,45 @@ class MaskedLM(PretrainingTask):
         `tokens` and `scores` are (B, M, k): masks from left to right, padded to the most in a text,
         and candidates from best to worst.
         """
-        is_mask, columns, known = self._masks(packed)
+        known, scores, ids, filled = self._filled(packed)
+        return {
+            "tokens": tf.where(known, self.tokenizer.tokens(ids), ""),
+            "scores": scores,
+            "text": self.tokenizer.detokenize(filled),
+        }
+
+    def answer_lite(self, columns: dict[str, Tensor]) -> Any:
+        if not any(map(strings.are_bytes, columns.values())):
+            return super().answer_lite(columns)
+        packed = self.preprocess(columns, self.preprocessor.tokenize_lite)
+        # LiteRT has no outputs without a number, so there is room for one mask at least.
+        known, scores, ids, filled = self._filled(packed, least=1)
+        nothing = self.tokenizer.vocabulary_size
+        rows = tf.range(tf.shape(filled)[0] + 1) * tf.shape(filled)[1]
+        filled = tf.reshape(filled, [-1])
+        filled = tf.RaggedTensor.from_row_splits(filled, rows, validate=False)
+        return {
+            "tokens": self.tokenizer.tokens_lite(tf.where(known, ids, nothing)),
+            "scores": scores,
+            "text": valid_texts(self.tokenizer.detokenize_lite(filled)),
+        }
+
+    def _filled(self, packed, least=0):
+        """Return which masks exist (B, M, 1), scores and ids (B, M, k), and (B, S) filled ids.
+
+        M is `least` or more.
+        """
+        is_mask, columns, known = self._masks(packed, least)
         width = self.backbone.vocabulary_size
         columns = few_numbers(columns, *tf.unstack(tf.shape(columns)), width)
         logits = self(self._asking(packed, is_mask, columns, known), training=False)  # (B, M, V)
         scores, ids = tf.math.top_k(tf.nn.softmax(logits), self.top_k)  # (B, M, k)
-        filled = tf.where(
-            is_mask,
-            tf.scatter_nd(_rows_and_columns(columns), ids[:, :, 0], tf.shape(is_mask)),
-            packed["token_ids"],
-        )
-        return {
-            "tokens": tf.where(known[:, :, None], self.tokenizer.tokens(ids), ""),
-            "scores": tf.where(known[:, :, None], scores, 0.0),
-            "text": self.tokenizer.detokenize(filled),
-        }
+        best = tf.pad(ids[:, :, 0], [[0, 0], [0, 1]])
+        order = tf.cumsum(tf.cast(is_mask, tf.int32), axis=1, exclusive=True)
+        best = tf.gather(best, order, batch_dims=1)  # for each token, that of the next mask
+        filled = tf.where(is_mask, best, packed["token_ids"])
+        known = tf.expand_dims(known, -1)
+        return known, tf.where(known, scores, 0.0), ids, filled
 
     def decode_packed(self, outputs, packed):
         """Return the `logits` of all tokens (B, S, V)."""
@@ -169,8 +195,11 @@ class MaskedLM(PretrainingTask):
         """
         if "target_mapping" not in self.backbone.fields_of({"target_mapping": None}):
             return {**packed, "mask_positions": columns}
-        places = tf.one_hot(columns, tf.shape(is_mask)[1]) * tf.cast(known, tf.float32)[:, :, None]
-        ids, unseen = packed["token_ids"], is_mask[:, None, :] & tf.ones_like(is_mask)[:, :, None]
+        # (New axes by `expand_dims`: those of slices are not all in LiteRT.)
+        one = tf.expand_dims(tf.cast(known, tf.float32), 2)
+        places = tf.one_hot(columns, tf.shape(is_mask)[1]) * one
+        ids = packed["token_ids"]
+        unseen = tf.expand_dims(is_mask, 1) & tf.expand_dims(tf.ones_like(is_mask), 2)
         if fills is not None:
             filled = tf.einsum("bms,bm->bs", places, tf.cast(fills, tf.float32))
             ids = tf.where(is_mask, tf.cast(filled, tf.int32), ids)
@@ -183,15 +212,17 @@ class MaskedLM(PretrainingTask):
             "target_mapping": places,
         }
 
-    def _masks(self, packed):
+    def _masks(self, packed, least=0):
         """Return which tokens are masks (B, S), their columns (B, M), and which of these exist."""
         is_mask = tf.equal(packed["token_ids"], self.tokenizer.special_id("mask"))  # (B, S)
-        number = tf.reduce_max(tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1, keepdims=True))
-        # Columns of masks first, in order: a stable sort of "is not a mask".
-        columns = tf.argsort(tf.cast(~is_mask, tf.int32), axis=1, stable=True)[:, :number]
-        return is_mask, columns, tf.gather(is_mask, columns, batch_dims=1)
-
-
-def _rows_and_columns(columns):
-    rows = tf.broadcast_to(tf.range(tf.shape(columns)[0])[:, None], tf.shape(columns))
-    return tf.stack([rows, columns], axis=-1)
+        numbers = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
+        order = tf.range(tf.reduce_max(tf.concat([numbers, [least]], 0)))
+        known = order < numbers[:, None]  # (B, M)
+        # The columns of all masks, and one more for those that are not there.
+        columns = tf.concat([tf.cast(tf.where(is_mask)[:, 1], tf.int32), [0]], 0)
+        first = tf.cumsum(numbers, exclusive=True)[:, None]
+        return (
+            is_mask,
+            tf.gather(columns, tf.where(known, first + order, tf.size(columns) - 1)),
+            known,
+        )

@@ -1,12 +1,11 @@
-"""The function of an `.onnx` that takes texts as bytes: it answers in numbers alone."""
+"""The function of an `.onnx` that takes texts as bytes: it answers in numbers."""
 
 import numpy as np
 
-from keras_lm.layers.tensorflow import for_lite, numbers_of_classes
-from keras_lm.tasks.signatures import ByteSignatures, columns_from_bytes, plain_floats, trace
+from keras_lm.layers.tensorflow import numbers_of_classes
+from keras_lm.tasks.signatures import ByteSignatures, trace
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings
-from keras_lm.tokenizers.strings import without_text_operations
 
 # What tokenizers are most likely to read otherwise in another runtime.
 HARD_TEXTS = (
@@ -27,7 +26,8 @@ class NumberSignatures(ByteSignatures):
     """That of `ByteSignatures`, with the outputs of the task that are numbers: float32 or int32.
 
     `labels` of classes are places in the names of the classes, or -1, which is also what comes
-    after the last word of a row. For the methods see `PackedSignatures`.
+    after the last word of a row. Strings are outputs only if they are no parts of the texts, those
+    of a `MaskedLM`. For the methods see `PackedSignatures`.
     """
 
     def specs(self):
@@ -52,11 +52,18 @@ class NumberSignatures(ByteSignatures):
         self.require_lite()
         return trace(self.answer_lite, self.specs())
 
-    def answer_lite(self, **inputs):
-        columns = columns_from_bytes(inputs, self.offer.lite_texts())
-        with for_lite(), without_text_operations(), numbers_of_classes():
-            answer = self.task.answer_lite(columns)
-        return plain_floats(in_numbers(answer, getattr(self.task, "num_classes", None)))
+    context = staticmethod(numbers_of_classes)
+
+    def outputs(self, answers):
+        numbers = in_numbers(answers, getattr(self.task, "num_classes", None))
+        if not self.task.joins_pieces:
+            return numbers
+        # (In an .onnx, no output has the name of an input.)
+        texts = {n: x for n, x in answers.items() if strings.are_bytes(x)}
+        given = self.offer.lite_texts()
+        return numbers | super().outputs(
+            {f"filled_{n}" if n in given else n: x for n, x in texts.items()}
+        )
 
     def rows(self, columns):
         """Return named strings as they are passed, arrays by name."""
@@ -64,7 +71,8 @@ class NumberSignatures(ByteSignatures):
 
     def requests(self):
         """Yield hard texts, and texts of the tokenizer's own entries: arrays by name."""
-        texts = ["a", *self._of_entries(), *HARD_TEXTS]
+        special = [*self.task.tokenizer.special_tokens.values()]
+        texts = ["a", " a ".join(2 * special), *self._of_entries(), *HARD_TEXTS]
         for size in (1, 3, len(texts)):
             yield self._request(texts, size)
         yield self._request(["naïve " * LONG, "straße " * LONG, "日本 " * LONG], 1)

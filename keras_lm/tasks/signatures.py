@@ -3,6 +3,7 @@
 Shapes: B texts, L layers, N heads, S tokens that read, T tokens that are read.
 """
 
+import contextlib
 import functools
 import math
 import string
@@ -296,6 +297,12 @@ class TextSignatures:
                 "as a SavedModel instead."
             ) from error
         in_bytes = self.answers_in_lite and not strings.has_text_operations()
+        if self.task.joins_pieces and not in_bytes:
+            raise ValueError(
+                f"LiteRT has no kernels of strings that join the tokens of a "
+                f"{type(self.task).__name__}'s `text` (UnsortedSegmentJoin, StaticRegexReplace): "
+                "export with tokenizer='bytes', or as a SavedModel."
+            )
         if self.task.parse_special and not in_bytes:
             raise ValueError(
                 "this .tflite does not find special tokens in text, as "
@@ -392,16 +399,8 @@ class ByteSignatures(TextSignatures):
             yield self.offer.byte_functions(self.lite_texts())
 
     def require_lite(self):
-        name = type(self.task).__name__
         with without_text_operations():
             self.offer.require_lite()
-        for task in getattr(self.task, "members", [self.task]):
-            if task.joins_pieces:
-                raise ValueError(
-                    f"tokenizer='bytes': {name} joins the pieces of its `text` by "
-                    "StaticRegexReplace, which neither LiteRT nor ONNX has. Export as a SavedModel "
-                    "instead."
-                )
 
     def lite_texts(self):
         specs = {}
@@ -423,16 +422,22 @@ class ByteSignatures(TextSignatures):
     def lite(self, answer):
         def of_bytes(**inputs):
             columns = columns_from_bytes(inputs, self.offer.lite_texts())
-            with for_lite(), without_text_operations():
-                answers = answer(columns)
-            outputs = {}
-            for name, value in answers.items():
-                outputs[name] = value
-                if strings.are_bytes(value):
-                    outputs[name], outputs[f"{name}_ends"] = strings.to_bytes(value)
-            return plain_floats(outputs)
+            with for_lite(), without_text_operations(), self.context():
+                return plain_floats(self.outputs(answer(columns)))
 
         return of_bytes
+
+    # A context in which answers are traced.
+    context = staticmethod(contextlib.nullcontext)
+
+    def outputs(self, answers):
+        """Return an answer with bytes and their ends in place of texts."""
+        outputs = {}
+        for name, value in answers.items():
+            outputs[name] = value
+            if strings.are_bytes(value):
+                outputs[name], outputs[f"{name}_ends"] = strings.to_bytes(value)
+        return outputs
 
     def lite_requests(self):
         if not self.offer.answers_in_lite:

@@ -198,7 +198,7 @@ class Task(KerasFile, SavedWhole, TextModel):
     # Whether special tokens in text can be recognised, and which are; see the argument.
     parses_special = True
     parse_special = None
-    # Whether an answer has texts of joined pieces, for which LiteRT has no regular expressions.
+    # Whether an answer has texts of joined tokens, which are no parts of the given texts.
     joins_pieces = False
     # False where the loss does not reach the backbone's pooler.
     uses_pooler = True

@@ -424,7 +424,7 @@ class BytePairTokenizer(Tokenizer):
     def tokenize_lite(self, text: Tensor) -> Tensor:
         """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
-        The ids are the same for all text without added tokens, which are not found. Words are
+        The ids are the same for all text without added tokens, which are not found here. Words are
         GPT-2's, also where KerasHub would split white space otherwise. A word takes at most as many
         rounds of merging as it has bytes; memory grows linearly with the text.
 
@@ -443,6 +443,10 @@ class BytePairTokenizer(Tokenizer):
         if self.normalization:
             return unicode_forms.tokens_in_form_lite(text, self.normalization, self._lite)
         return self._lite(text)
+
+    @property
+    def _added_in_text(self):
+        return self._rules.added_tokens
 
     def _sides(self, tokens):
         return self._rules.lstrip_tokens, self._rules.rstrip_tokens
@@ -482,7 +486,7 @@ class BytePairTokenizer(Tokenizer):
         return valid_utf8(drop_unfinished(text) if partial else text)
 
     def _spellings_alone(self):
-        return self._spellings.numpy().tolist(), "none"
+        return (self._spellings.numpy().tolist(),)
 
     # === Files ===
 

@@ -26,6 +26,7 @@ from keras_lm.tokenizers.lite_operations import (
     places_of,
     value_after,
     value_before,
+    without_outer_white_space,
 )
 from keras_lm.tokenizers.sentence_piece_model import check_merges, last_ranks, ranks_of
 from keras_lm.tokenizers.strings import valid_utf8
@@ -204,7 +205,7 @@ class GPTTokenizer(BytePairTokenizer):
         return tf.strings.strip(strings.join(tf.gather(self._spellings, ids)))
 
     def _spellings_alone(self):
-        return self._spellings.numpy().tolist(), "all"
+        return self._spellings.numpy().tolist(), without_outer_white_space
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()

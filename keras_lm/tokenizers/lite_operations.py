@@ -5,6 +5,9 @@ Some of its kernels crash on empty tensors, so lists end with something that bel
 Shapes: B batch, T values, C characters, W words.
 """
 
+import functools
+import operator
+
 import numpy as np
 
 from keras_lm.tensorflow import tf
@@ -107,6 +110,13 @@ def valid_bytes(text):
     return tf.cond(tf.reduce_any(is_bad), replaced, lambda: (data, row_splits))
 
 
+def valid_texts(texts):
+    """Return (B,) texts as bytes, ragged uint8, in valid UTF-8."""
+    data, row_splits = valid_bytes(texts)
+    data = tf.cast(data[: row_splits[-1]], tf.uint8)
+    return tf.RaggedTensor.from_row_splits(data, row_splits, validate=False)
+
+
 def characters(data, is_first):
     """Find the characters that are not ASCII; return `(places, codes, sizes, lengths, inside)`.
 
@@ -171,15 +181,15 @@ class Speller:
 
     Args:
         spellings: list of bytes, those of each token.
-        cut: which spaces around texts are left out: `"none"`, the `"first"` byte if it is one, or
-            `"all"`.
+        *changes: functions of what tokens make together, applied in turn: from the bytes of texts,
+            (N,) int32 with `TEXT_END` after each, to such bytes.
 
     Call: `speller(ids)` with ragged (B, S) ids returns ragged (B, N) uint8. Ids beyond the
     spellings have no bytes.
     """
 
-    def __init__(self, spellings, cut="none"):
-        self.cut = cut
+    def __init__(self, spellings, *changes):
+        self._changes = changes
         ends = np.cumsum([0, *map(len, spellings)])
         with tf.init_scope():
             self._starts = tf.constant([*ends, ends[-1]], tf.int32)
@@ -195,23 +205,107 @@ class Speller:
         ends = tf.concat([[0], tf.cumsum(lengths)], 0)
         row_splits = tf.gather(ends, tf.cast(ids.row_splits, tf.int32))
         texts = tf.RaggedTensor.from_row_splits(data, row_splits, validate=False)
-        return texts if self.cut == "none" else self._without_space(texts)
+        if not self._changes:
+            return texts
+        data, number = _with_ends(texts), tf.size(row_splits) - 1
+        for change in self._changes:
+            data = change(data)
+        return _without_ends(data, number)
 
-    def _without_space(self, texts):
-        row, row_splits = strings.row_ids(texts), texts.row_splits
-        is_text = tf.cast(tf.cast(texts.values, tf.int32) != 32, tf.int32)
-        before = tf.concat([[0], tf.cumsum(is_text)], 0)  # (N + 1,)
-        of_rows = tf.gather(before, row_splits)
-        begins, ends = (tf.gather(part, row) for part in (of_rows[:-1], of_rows[1:]))
-        if self.cut == "all":
-            kept = (before[1:] > begins) & (before[:-1] < ends)
-        else:
-            place = tf.range(tf.size(row)) - tf.gather(row_splits[:-1], row)
-            kept = (is_text > 0) | (place > 0)
-        data = tf.gather(texts.values, places_of(kept))
-        counts = tf.concat([[0], tf.cumsum(tf.cast(kept, tf.int32))], 0)
-        row_splits = tf.gather(counts, row_splits)
-        return tf.RaggedTensor.from_row_splits(data, row_splits, validate=False)
+
+# === What texts become once their tokens are joined ===
+
+TEXT_END = 256  # after the bytes of each text, and `TAIL` more times after the last
+
+
+def _with_ends(texts):
+    row_splits = tf.cast(texts.row_splits, tf.int32)
+    row, size = tf.cast(strings.row_ids(texts), tf.int32), row_splits[-1]
+    total = size + tf.size(row_splits) - 1 + TAIL
+    # (One more, so that the lists are not empty.)
+    values = tf.concat([tf.cast(texts.values, tf.int32) - TEXT_END, [0]], 0)
+    places = tf.concat([tf.range(size) + row, [total - 1]], 0)
+    return put(values, places, total) + TEXT_END
+
+
+def _without_ends(data, number):
+    ends = places_of(data == TEXT_END)[:number]
+    row_splits = tf.concat([[0], ends - tf.range(number)], 0)
+    values = tf.cast(tf.gather(data, places_of(data != TEXT_END)), tf.uint8)
+    return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
+
+
+def without_first_space(data):
+    """Leave out the first byte of texts if it is a space."""
+    return _without(data, (data == 32) & (value_before(data, 1, TEXT_END) == TEXT_END))
+
+
+def without_outer_spaces(data):
+    """Leave out all spaces at both ends of texts."""
+    return _stripped(data, data == 32)
+
+
+def without_outer_white_space(data):
+    """Leave out the white space of ASCII at both ends of texts, as `tf.strings.strip`."""
+    return _stripped(data, (data == 32) | ((data >= 9) & (data <= 13)))
+
+
+def joined_pieces(data):
+    """Leave out each `" ##"`."""
+    is_mark = _spells(data, b" ##")
+    for _ in range(2):
+        is_mark |= value_before(is_mark, 1, False)
+    return _without(data, is_mark)
+
+
+def cleaning(clean_up):
+    """Return the changes that `strings.cleaned_up` makes with this setting, a tuple."""
+    changes = (_without_space_before_punctuation, _close_quotes, _without_space_before_clitics)
+    return changes[: 1 if clean_up == strings.PUNCTUATION_ALONE else 3 * bool(clean_up)]
+
+
+def _without_space_before_punctuation(data):
+    return _without(data, _spells_one_of(data, [b" .", b" ?", b" !", b" ,"]))
+
+
+def _close_quotes(data):
+    # One that ends another begins none, so of some in a row every second one counts.
+    places = places_of(_spells(data, b" ' "), [tf.size(data) - 1])
+    is_apart = places - value_before(places, 1, -TAIL) != 2
+    order = tf.range(tf.size(places)) + tf.cumsum(tf.cast(is_apart, tf.int32))
+    counts = tf.gather(every_second(flags(order, 2 * tf.size(places) + 1)), order)
+    counts &= tf.gather(data, places) == 32
+    at = tf.concat([places, tf.where(counts, places + 2, 0)], 0)
+    return _without(data, flags(at, tf.size(data), tf.concat([counts, counts], 0)))
+
+
+def _without_space_before_clitics(data):
+    return _without(data, _spells_one_of(data, [b" n't", b" 'm", b" 's", b" 've", b" 're"]))
+
+
+def _spells(data, text):
+    """Flag where bytes are those of a text of up to `TAIL`."""
+    is_it = data == text[0]
+    for n, byte in enumerate(text[1:], 1):
+        is_it &= value_after(data, n, TEXT_END) == byte
+    return is_it
+
+
+def _spells_one_of(data, texts):
+    return functools.reduce(operator.or_, [_spells(data, text) for text in texts])
+
+
+def _stripped(data, is_space):
+    is_end = data == TEXT_END
+    is_text = tf.cast(~(is_space | is_end), tf.int32)
+    before = tf.cumsum(is_text)
+    of_texts, row = tf.gather(before, places_of(is_end)), count_before(is_end)
+    begins, ends = tf.gather(tf.concat([[0], of_texts], 0), row), tf.gather(of_texts, row)
+    return tf.gather(data, places_of(is_end | ((before > begins) & (before - is_text < ends))))
+
+
+def _without(data, mask):
+    return tf.gather(data, places_of(~mask))
 
 
 def insert_spaces(data, before):
@@ -384,12 +478,13 @@ class SpelledTokens:
         self._longest = max(map(len, keys))
         spaces = [c.encode() for c in unicode_ranges.characters(unicode_ranges.WHITE_SPACE)]
         # One more, for the last place, which is no token.
-        sides = [[token in tokens for token in ids] + [False] for tokens in (lstrip, rstrip)]
-        self._strips = any(map(any, sides))
+        blank = [token for token in ids if not token.strip()]
+        sides = [[t in tokens for t in ids] + [False] for tokens in (lstrip, rstrip, blank)]
+        self._strips = any(map(any, sides[:2]))
         with tf.init_scope():
             self._trie, self._spaces = Trie(keys), Trie(dict.fromkeys(spaces, 1))
             self._ids = tf.constant([*ids.values(), 0], tf.int32)
-            self._before, self._after = map(tf.constant, sides)
+            self._before, self._after, self._are_blank = map(tf.constant, sides)
 
     def __call__(self, text, tokenize):
         """Return ragged (B, S) ids of (B,) texts; `tokenize` takes (P,) parts, as bytes."""
@@ -445,7 +540,7 @@ class SpelledTokens:
         number = read(self._trie.numbers, nodes)
         number = tf.where(number < 0, tf.size(self._ids) - 1, number)
         if self._strips:
-            begins, ends = self._with_spaces(data, floors, limits, begins, ends, number)
+            begins, ends, number = self._with_spaces(data, floors, limits, begins, ends, number)
         return begins, ends, tf.gather(self._ids, number)
 
     def _with_spaces(self, data, floors, limits, begins, ends, number):
@@ -459,12 +554,26 @@ class SpelledTokens:
         is_text = tf.cumsum(change)[:-1] == 0
         texts = places_of(is_text, [size])
         before = tf.concat([count_before(is_text), tf.shape(texts) - 1], 0)
-        after = tf.minimum(tf.gather(texts, tf.gather(before, ends)), tf.gather(limits, begins))
-        ends = tf.where(tf.gather(self._after, number), after, ends)
+        limits, floors = tf.gather(limits, begins), tf.gather(floors, begins)
+        after = tf.minimum(tf.gather(texts, tf.gather(before, ends)), limits)
         known = tf.gather(before, begins)
         last = tf.where(known > 0, tf.gather(texts, tf.maximum(known - 1, 0)) + 1, 0)
-        last = tf.maximum(last, tf.maximum(tf.gather(floors, begins), value_before(ends, 1, 0)))
-        return tf.where(tf.gather(self._before, number), last, begins), ends
+        last = tf.maximum(last, floors)
+        # One of spaces alone is part of that which includes all spaces around it.
+        opens, closes = (
+            flags(places, size + 1, tf.gather(sides, number))
+            for places, sides in ((begins, self._before), (ends, self._after))
+        )
+        is_inside = (tf.gather(opens, after) & (after < limits)) | (
+            tf.gather(closes, last) & (last > floors)
+        )
+        kept = places_of(~(is_inside & tf.gather(self._are_blank, number)))
+        begins, ends, number, after, last = (
+            tf.gather(x, kept) for x in (begins, ends, number, after, last)
+        )
+        ends = tf.where(tf.gather(self._after, number), after, ends)
+        last = tf.maximum(last, value_before(ends, 1, 0))
+        return tf.where(tf.gather(self._before, number), last, begins), ends, number
 
 
 class PairMerger:

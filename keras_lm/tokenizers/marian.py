@@ -218,8 +218,8 @@ class MarianTokenizer(Tokenizer):
         return self._pieces._join(entries)
 
     def _spellings_alone(self):
-        _, cut = self._pieces._spellings_alone()
-        return [*map(self._pieces._spelling, self.vocabulary)], cut
+        _, *changes = self._pieces._spellings_alone()
+        return [*map(self._pieces._spelling, self.vocabulary)], *changes
 
     # === Files ===
 

@@ -112,11 +112,7 @@ class ByteTokenizer(Tokenizer):
         return strings.cleaned_up(text) if self.clean_up else text
 
     def _spellings_alone(self):
-        return (
-            super()._spellings_alone()
-            if self.clean_up
-            else (self._spelled.numpy().tolist(), "none")
-        )
+        return self._spelled.numpy().tolist(), *lite_operations.cleaning(self.clean_up)
 
     def _begins_word(self, token):
         return False

@@ -23,6 +23,11 @@ from keras_lm.tokenizers import (
     unicode_ranges,
 )
 from keras_lm.tokenizers import sentence_piece_model as files
+from keras_lm.tokenizers.lite_operations import (
+    cleaning,
+    without_first_space,
+    without_outer_spaces,
+)
 from keras_lm.tokenizers.sentence_piece_lite import (
     ALWAYS,
     IF_SPACE,
@@ -515,6 +520,10 @@ class SentencePieceTokenizer(Tokenizer):
         is_more = tf.gather(self._begin_with_space, ids) & (lengths > SPACE_SIZE)
         return SPACE_SIZE * tf.cast(is_more, lengths.dtype)
 
+    @property
+    def _added_in_text(self):
+        return [] if self._rules.prefix_once else self._rules.plain_tokens
+
     def _sides(self, tokens):
         if self._rules.prefix_once:
             raise ValueError(
@@ -552,10 +561,9 @@ class SentencePieceTokenizer(Tokenizer):
         return strings.cleaned_up(text) if self._rules.clean_up else text
 
     def _spellings_alone(self):
-        if self._rules.clean_up:
-            return super()._spellings_alone()
-        cut = {"^ +| +$": "all", "^ ": "first", "^$": "none"}[self._outer_space]
-        return [*map(self._spelling, self.vocabulary)], cut
+        outer = {"^ +| +$": [without_outer_spaces], "^ ": [without_first_space], "^$": []}
+        changes = *outer[self._outer_space], *cleaning(self._rules.clean_up)
+        return [*map(self._spelling, self.vocabulary)], *changes
 
     def _spelling(self, piece):
         if self._has_bytes and re.fullmatch(BYTE_PIECE, piece):

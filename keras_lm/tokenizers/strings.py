@@ -8,6 +8,8 @@ T values of all rows, N characters, P parts of texts.
 
 import contextlib
 import contextvars
+import functools
+import operator
 
 import numpy as np
 
@@ -179,10 +181,12 @@ def from_bytes(data, ends):
 
 def to_bytes(texts):
     """Return what `from_bytes` takes, with one more byte: data may not be empty in LiteRT."""
-    rows = flat(texts) if rank_of(texts) == 2 else texts
+    rows = texts
+    while rank_of(rows) > 1:
+        rows = rows.values
     ends = tf.cast(rows.row_splits[1:], tf.int32)
-    if rank_of(texts) == 2:
-        ends = tf.reshape(ends, tf.stack([tf.cast(texts.nrows(), tf.int32), -1]))
+    if rank_of(texts) > 1:
+        ends = tf.reshape(ends, shape_of(texts))
     return tf.concat([rows.values, tf.zeros([1], tf.uint8)], 0), ends
 
 
@@ -204,11 +208,15 @@ def number_of(text):
 
 
 def shape_of(text):
-    """Return the shape of (B, C) texts, (2,) int32."""
+    """Return the shape of texts, of as many in each row, int32."""
     if not are_bytes(text):
         return tf.shape(text)
-    rows = tf.cast(text.nrows(), tf.int32)
-    return tf.stack([rows, number_of(text) // tf.maximum(rows, 1)])
+    sizes, fewer = [], 1
+    for _ in range(rank_of(text)):
+        number = tf.cast(text.nrows(), tf.int32)
+        sizes.append(number // tf.maximum(fewer, 1) if sizes else number)
+        text, fewer = text.values, number
+    return tf.stack(sizes)
 
 
 def are_full(text):
@@ -229,14 +237,15 @@ def gathered(text, index):
 
 
 def in_rows(texts, like):
-    """Return (N,) texts in the shape of a tensor of (N,) or (B, S) values."""
+    """Return (N,) texts in the shape of a tensor of N values."""
     if not are_bytes(texts):
         return tf.reshape(texts, tf.shape(like))
-    if like.shape.rank == 1:
-        return texts
-    splits = tf.range(tf.shape(like)[0] + 1) * tf.shape(like)[1]
-    splits = tf.cast(splits, texts.row_splits.dtype)
-    return tf.RaggedTensor.from_row_splits(texts, splits, validate=False)
+    dtype, sizes = texts.row_splits.dtype, tf.unstack(tf.shape(like))
+    for axis in range(len(sizes) - 1, 0, -1):
+        rows = functools.reduce(operator.mul, sizes[:axis])
+        splits = tf.cast(tf.range(rows + 1) * sizes[axis], dtype)
+        texts = tf.RaggedTensor.from_row_splits(texts, splits, validate=False)
+    return texts
 
 
 def without_last(texts, dtype):

@@ -264,18 +264,22 @@ class Tokenizer(tf.Module):
     def tokenize_lite_with(self, text: Tensor, parse_special: bool | Sequence[str]) -> Tensor:
         """Return what `tokenize_lite` does, and the ids of special tokens that texts spell.
 
-        Only without TensorFlow Text's operations; for `parse_special` see a call.
+        Only without TensorFlow Text's operations, which also finds tokens that were added to a
+        vocabulary, except WordPiece's. For `parse_special` see a call.
 
         Raises:
             ValueError: if the special tokens of this tokenizer are found otherwise.
         """
-        special = self._special_in_text(parse_special)
-        if not special:
+        tokens = self._special_in_text(parse_special)
+        if not has_text_operations():
+            tokens = [*self._added_in_text, *tokens]
+        if not tokens:
             return self.tokenize_lite(text)
-        spelled = SpelledTokens(
-            {t: self.token_to_id(t) for t in special if t}, *self._sides(special)
-        )
+        spelled = SpelledTokens({t: self.token_to_id(t) for t in tokens if t}, *self._sides(tokens))
         return spelled(text, self.tokenize_lite)
+
+    # Tokens that `tokenize_lite_with` finds in all texts.
+    _added_in_text: Sequence[str] = ()
 
     def _sides(self, tokens):
         """Return which of some tokens include the white space before, and after, in LiteRT.
@@ -390,14 +394,25 @@ class Tokenizer(tf.Module):
         """
         return self._speller(ids)
 
+    def tokens_lite(self, ids: Tensor) -> Any:
+        """Return what `tokens` does for dense ids, as bytes, with operations that LiteRT has."""
+        rows = tf.range(tf.size(ids) + 1)
+        flat = tf.RaggedTensor.from_row_splits(tf.reshape(ids, [-1]), rows, validate=False)
+        return strings.in_rows(self._entry_speller(flat), ids)
+
+    @functools.cached_property
+    def _entry_speller(self):
+        return Speller([token.encode() for token in self.vocabulary])
+
     @functools.cached_property
     def _speller(self):
-        spellings, cut = self._spellings_alone()
+        spellings, *changes = self._spellings_alone()
         special = {self.token_to_id(token) for token in self.all_special_tokens}
-        return Speller([b"" if i in special else text for i, text in enumerate(spellings)], cut)
+        spellings = [b"" if i in special else text for i, text in enumerate(spellings)]
+        return Speller(spellings, *changes)
 
     def _spellings_alone(self):
-        """Return the bytes of each token, and which spaces around texts are cut; see `Speller`."""
+        """Return the bytes of each token, then how they are changed together; see `Speller`."""
         raise ValueError(
             f"{type(self).__name__} joins tokens by regular expressions, for which LiteRT has no "
             "operations: export as a SavedModel instead."

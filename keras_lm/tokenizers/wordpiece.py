@@ -18,12 +18,16 @@ from keras_lm.tokenizers.lite_operations import (
     CodePointTable,
     Letters,
     Trie,
+    cleaning,
     count_before,
     flags,
+    joined_pieces,
     places_in_texts,
     places_of,
     put,
     value_before,
+    without_first_space,
+    without_outer_white_space,
 )
 from keras_lm.tokenizers.strings import (
     has_text_operations,
@@ -395,6 +399,11 @@ class WordPieceTokenizer(Tokenizer):
         text = strings.join(entries, " ")
         text = tf.strings.strip(tf.strings.regex_replace(text, " ##", ""))
         return strings.cleaned_up(text, self.clean_up) if self.clean_up else text
+
+    def _spellings_alone(self):
+        changes = without_first_space, joined_pieces, without_outer_white_space
+        spellings = [b" " + token.encode() for token in self.vocabulary]
+        return spellings, *changes, *cleaning(self.clean_up)
 
     def _begins_word(self, token):
         return not token.startswith("##")

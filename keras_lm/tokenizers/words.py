@@ -189,7 +189,8 @@ class WordTokenizer(Tokenizer):
         return strings.join(entries, " ")
 
     def _spellings_alone(self):
-        return [f" {word}".encode() for word in self.vocabulary], "first"
+        spellings = [f" {word}".encode() for word in self.vocabulary]
+        return spellings, lite_operations.without_first_space
 
     def get_config(self) -> dict[str, Any]:
         names = ("lowercase", "rules", "splitter")

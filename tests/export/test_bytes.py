@@ -6,6 +6,15 @@ Texts come as UTF-8 and where each ends; `ai_edge_litert` runs it without any re
 import numpy as np
 import pytest
 import tensorflow as tf
+from texts_in_bytes import (
+    HARD,
+    MASKED,
+    TASKS,
+    assert_answers,
+    columns_of,
+    encoded,
+    texts_with_masks,
+)
 
 from keras_lm import tasks
 from keras_lm.export import check, tflite
@@ -15,84 +24,57 @@ from keras_lm.tokenizers.sentence_piece_model import BPE, BYTE, CONTROL, UNKNOWN
 
 interpreters = pytest.importorskip("ai_edge_litert.interpreter", reason="needs the extra litert")
 
-CASES = {
-    "classifier": lambda backbone, **a: tasks.TextClassifier(
-        backbone, class_names=["bad", "good"], **a
-    ),
-    "multi-label pairs": lambda backbone, **a: tasks.TextClassifier(
-        backbone, class_names=["x", "y", "z"], multi_label=True, text_pair=True, **a
-    ),
-    "regressor, fixed length": lambda backbone, **a: tasks.TextRegressor(
-        backbone, padding="fixed", sequence_length=9, **a
-    ),
-    "embedder with a prompt": lambda backbone, **a: tasks.FeatureExtractor(
-        backbone, pooling="mean", normalize=True, prompt="Ünaffable films: ", **a
-    ),
-    "tagger": lambda backbone, **a: tasks.TokenClassifier(backbone, class_names=["O", "B-X"], **a),
-    "questions": lambda backbone, **a: tasks.QuestionAnswerer(backbone, num_answers=3, **a),
-    "choices": lambda backbone, **a: tasks.MultipleChoice(backbone, **a),
-    "special tokens in text": lambda backbone, **a: tasks.TextRegressor(
-        backbone, parse_special=True, **a
-    ),
-}
-
-
-def columns_of(task, rows):
-    """Columns of texts that differ, for a task of one or two texts, or of choices."""
-    others = np.roll(rows, 1) if len(rows) > 1 else np.array([b"a loud song"], object)
-    columns = [rows, others]
-    if isinstance(task, tasks.MultipleChoice):
-        columns[1] = np.stack([others, rows, np.full_like(rows, b"")], axis=1)
-    return dict(zip(task.answer_names, columns))
-
-
-def strings_in(answer, name):
-    """The strings of an answer, which come as such or as bytes and ends."""
-    if f"{name}_ends" not in answer:
-        return answer[name]
-    data, ends = answer[name].tobytes(), answer[f"{name}_ends"]
-    starts = np.concatenate([[0], ends.ravel()[:-1]])
-    texts = [data[start:end] for start, end in zip(starts, ends.ravel())]
-    return np.array([*texts, None], object)[:-1].reshape(ends.shape)
-
-
-def assert_answers(answer, task, columns):
-    expected = task.answer({name: tf.constant(x.tolist()) for name, x in columns.items()})
-    assert {name.removesuffix("_ends") for name in answer} == set(expected)
-    for name, value in expected.items():
-        if value.dtype == tf.string:
-            np.testing.assert_array_equal(strings_in(answer, name), value.numpy())
-        else:
-            np.testing.assert_allclose(answer[name], value, atol=1e-5)
-
 
 @pytest.mark.slow
 @pytest.mark.eager
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", TASKS)
 def test_answers_as_the_task_without_a_registrar(case, make_backbone, tokenizer, texts, tmp_path):
-    task = CASES[case](make_backbone(), tokenizer=tokenizer)
+    task = TASKS[case](make_backbone(), tokenizer=tokenizer)
     path = task.export(tmp_path / "model.tflite", format="litert", tokenizer="bytes")
-    assert [*tflite._custom_operations(path.read_bytes())] == []
-    serve = interpreters.Interpreter(model_path=str(path)).get_signature_runner()
-    rows = [text.encode() if isinstance(text, str) else text for text in texts]
-    if case in ("tagger", "questions"):  # parts of a text stay as they are given
-        rows = [row.decode("utf-8", "replace").encode() for row in rows]
-    rows += [b"\0", b" good\0bad", "Straße ı, naïve".encode(), b"[MASK]a [SEP] [MASK][MASK]"]
-    rows = np.array([*rows, None], object)[:-1]
-    for size in (len(rows), 1, 3, 32):  # the batch may change its size
-        columns = columns_of(task, np.resize(rows, size))
-        assert_answers(serve(**in_bytes(columns)), task, columns)
-
-    if getattr(task, "prompt", None) or task.parse_special:  # which need bytes
+    assert_file_answers(path, task, [*HARD, *texts])
+    if task.joins_pieces or getattr(task, "prompt", None) or task.parse_special:  # which need bytes
         return
     usual = task.export(tmp_path / "usual.tflite", format="litert")
     assert path.stat().st_size <= 1.02 * usual.stat().st_size + 20_000  # of code, in a tiny model
 
 
+def assert_file_answers(path, task, rows):
+    """Compare the answers of a file without custom operations, in batches of several sizes."""
+    assert [*tflite._custom_operations(path.read_bytes())] == []
+    interpreter = interpreters.Interpreter(model_path=str(path))
+    serve = interpreter.get_signature_runner("serving_default")
+    for size in (len(rows), 1, 3, 32):  # the batch may change its size
+        columns = columns_of(task, np.resize(encoded(rows), size))
+        assert_answers(serve(**in_bytes(columns)), task, columns)
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+@pytest.mark.parametrize("name", MASKED)
+def test_masks_are_filled(name, tokenizer_of, backbone_of, tmp_path):
+    tokenizer = tokenizer_of(MASKED[name])
+    task = tasks.MaskedLM(backbone_of(name), tokenizer=tokenizer)
+    path = task.export(tmp_path / "model.tflite", tokenizer="bytes")
+    assert_file_answers(path, task, texts_with_masks(tokenizer.special_tokens["mask"]))
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("name", MASKED)
+def test_masks_are_filled_by_integers(name, tokenizer_of, backbone_of):
+    tokenizer = tokenizer_of(MASKED[name])
+    task = tasks.MaskedLM(backbone_of(name), tokenizer=tokenizer)
+    for rows in (texts_with_masks(tokenizer.special_tokens["mask"])[:7], ["no mask"]):
+        columns = columns_of(task, rows)
+        inputs = {key: tf.constant(x) for key, x in in_bytes(columns).items()}
+        answer = task.byte_signatures.answer_lite(**inputs)
+        answer = {key: value.numpy() for key, value in answer.items()}
+        assert_answers(answer, task, columns)
+
+
 def bpe_of_bytes():
     """A SentencePiece BPE with an entry for each byte."""
     model = Model()
-    for piece in ("<pad>", "[CLS]", "[SEP]"):
+    for piece in ("<pad>", "[CLS]", "[SEP]", "[MASK]"):
         model.pieces.add(piece=piece, type=CONTROL)
     model.pieces.add(piece="<unk>", type=UNKNOWN)
     for byte in range(256):
@@ -103,31 +85,30 @@ def bpe_of_bytes():
     model.trainer_spec.byte_fallback = True
     model.normalizer_spec.SetInParent()
     return SentencePieceTokenizer(
-        model.SerializeToString(), cls_token="[CLS]", sep_token="[SEP]", pad_token="<pad>"
+        model.SerializeToString(),
+        **{"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "<pad>"},
+        mask_token="[MASK]",
+        clean_up=True,
     )
 
 
 @pytest.mark.slow
 @pytest.mark.eager
-@pytest.mark.parametrize("case", ["unigram, tagger", "BPE of bytes, questions"])
-def test_sentence_piece(case, goldens, make_backbone, texts, tmp_path):
+@pytest.mark.parametrize("case", ["unigram, tagger", "BPE of bytes, questions", "BPE, masks"])
+def test_sentence_piece(case, goldens, make_backbone, tmp_path):
     albert = goldens("tokenizers") / "sentencepiece-albert"
     is_bpe = case.startswith("BPE")
     made = bpe_of_bytes() if is_bpe else SentencePieceTokenizer.from_files(albert)
     backbone = make_backbone(vocabulary_size=made.vocabulary_size)
-    task = CASES[case.split(", ")[1]](backbone, tokenizer=made)
+    task = TASKS[case.split(", ")[1]](backbone, tokenizer=made)
     path = task.export(tmp_path / "model.tflite", format="litert", tokenizer="bytes")
-    assert [*tflite._custom_operations(path.read_bytes())] == []
-    serve = interpreters.Interpreter(model_path=str(path)).get_signature_runner()
-    rows = np.array([text.encode() for text in texts if isinstance(text, str)], object)
-    for size in (len(rows), 1, 3):
-        columns = columns_of(task, rows[:size])
-        assert_answers(serve(**in_bytes(columns)), task, columns)
+    rows = HARD if task.joins_pieces else [text for text in HARD if isinstance(text, str)]
+    assert_file_answers(path, task, rows + texts_with_masks("[MASK]"))
 
 
 @pytest.mark.slow
 def test_all_that_opens_a_tflite_takes_strings(make_backbone, tokenizer, texts, tmp_path):
-    task = CASES["tagger"](make_backbone(), tokenizer=tokenizer)
+    task = TASKS["tagger"](make_backbone(), tokenizer=tokenizer)
     results = []
     path = task.export(
         tmp_path / "m.tflite", "litert", tokenizer="bytes", texts=texts, report=results.append
@@ -145,7 +126,7 @@ def test_all_that_opens_a_tflite_takes_strings(make_backbone, tokenizer, texts, 
 @pytest.mark.slow
 @pytest.mark.eager
 def test_answers_to_questions_are_compared(make_backbone, tokenizer, texts, tmp_path):
-    task = CASES["questions"](make_backbone(), tokenizer=tokenizer)
+    task = TASKS["questions"](make_backbone(), tokenizer=tokenizer)
     columns = {"question": texts, "context": texts[::-1]}
     reports = []
     task.export(
@@ -161,7 +142,7 @@ def test_answers_to_questions_are_compared(make_backbone, tokenizer, texts, tmp_
 @pytest.mark.slow
 def test_bytes_after_the_last_end_do_not_count(make_backbone, tokenizer, tmp_path):
     """As for a runtime of fixed shapes: rows that are not there end where the last one does."""
-    task = CASES["classifier"](make_backbone(), tokenizer=tokenizer)
+    task = TASKS["classifier"](make_backbone(), tokenizer=tokenizer)
     path = task.export(tmp_path / "model.tflite", format="litert", tokenizer="bytes")
     serve = interpreters.Interpreter(model_path=str(path)).get_signature_runner()
     text = np.frombuffer(b"the film was good\0\0\xff song", np.uint8)
@@ -173,9 +154,6 @@ def test_what_cannot_be_converted_is_refused_by_name(make_backbone, tokenizer, t
     def export(task, **options):
         task.export(tmp_path / "model.tflite", format="litert", tokenizer="bytes", **options)
 
-    masked = tasks.MaskedLM(make_backbone(), tokenizer=tokenizer)
-    with pytest.raises(ValueError, match=r"MaskedLM joins the pieces .* StaticRegexReplace"):
-        export(masked)
     subwords = SubwordTokenizer([*"ab_", "[CLS]", "[SEP]"], None, None)
     with pytest.raises(ValueError, match=r"SubwordTokenizer .* regular expressions"):
         export(tasks.TextRegressor(make_backbone(), tokenizer=subwords))

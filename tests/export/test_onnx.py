@@ -6,7 +6,9 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+import texts_in_bytes as answers
 import tiny
+from texts_in_bytes import HARD, MASKED, TASKS, columns_of, encoded, texts_with_masks
 
 from keras_lm import export, tasks
 from keras_lm.export import check
@@ -20,23 +22,6 @@ pytest.importorskip("tf2onnx", reason="needs the extra onnx")
 from keras_lm.export import onnx_model  # noqa: E402
 from keras_lm.layers.tensorflow import for_lite  # noqa: E402
 
-HARD = [
-    *("the Film was GOOD", "", " ", "Unaffable, naïve Straße ẞ!", "e\u0301 n\u0303 İ ΟΔΥΣΣΕΥΣ Σ"),
-    *(
-        "👍🏽 a 👩\u200d👧",
-        "日本語のテキスト。film",
-        "한국어 שלום नमस्ते ไทย",
-        "a\0b \x00good",
-        "bad " * 300,
-    ),
-    *(
-        b"a bad \xff\xfe song \xf0\x9f",
-        b"\xe2\x82",
-        b"\xed\xa0\x80 x",
-        bytes(range(256)),
-        b"x" * 300,
-    ),
-]
 TEXTS = ["the film was good", "", "a very nice cast, good", "bad " * 50, "Ünïcode 中文 \x00!"]
 
 
@@ -292,29 +277,14 @@ def test_tasks_that_write_are_refused(backbone_of, tokenizer_of, tmp_path):
 # === Bytes of texts ===
 
 
-def assert_answers_texts(session, task, columns, sizes=(1, 3, 32)):
-    """Compare answers to named lists of texts with those of the task, in batches of several sizes.
-
-    Numbers have to be within 1e-5, and labels and places equal.
-    """
+def assert_answers_texts(session, task, rows, sizes=(1, 3, 32)):
+    """Compare answers to texts with those of the task, in batches of several sizes."""
     outputs = [value.name for value in session.get_outputs()]
-    rows = len(next(iter(columns.values())))
-    for size in (*sizes, rows):
-        batch = {name: [x[n % rows] for n in range(size)] for name, x in columns.items()}
-        served = dict(zip(outputs, session.run(None, as_bytes(batch)), strict=True))
-        answer = task.answer({name: tf.constant(x) for name, x in batch.items()})
-        expected = {name: value.numpy() for name, value in answer.items()}
-        for name in ("tokens", "text", "class_names", "terms"):  # which are no numbers
-            expected.pop(name, None)
-        if expected.get("labels", np.zeros(0)).dtype == object:
-            names = [*(task.class_names or map(str, range(task.num_classes))), ""]
-            served["labels"] = np.array([n.encode() for n in names], object)[served["labels"]]
-        assert {*served} == {*expected}
-        for name, value in expected.items():
-            if value.dtype.kind == "f":
-                np.testing.assert_allclose(served[name], value, rtol=1e-5, atol=1e-5)
-            else:
-                np.testing.assert_array_equal(served[name], value)
+    for size in (*sizes, len(rows)):
+        columns = columns_of(task, np.resize(encoded(rows), size))
+        served = dict(zip(outputs, session.run(None, in_bytes(columns)), strict=True))
+        left_out = () if task.joins_pieces else answers.STRINGS
+        answers.assert_answers(served, task, columns, left_out)
 
 
 def as_bytes(columns):
@@ -378,48 +348,25 @@ def test_terms_of_packed_rows(make_backbone, tokenizer, tmp_path):
     assert_answers(session, task, {"text": TEXTS})
 
 
-TASKS_OF_TEXTS = {
-    "pairs, several labels": lambda backbone, **a: tasks.TextClassifier(
-        backbone, class_names=["x", "y", "z"], multi_label=True, text_pair=True, **a
-    ),
-    "regressor, fixed length": lambda backbone, **a: tasks.TextRegressor(
-        backbone, padding="fixed", sequence_length=9, **a
-    ),
-    "embedder with a prompt": lambda backbone, **a: tasks.FeatureExtractor(
-        backbone, pooling="mean", normalize=True, prompt="Ünaffable films: ", **a
-    ),
-    "tagger": lambda backbone, **a: tasks.TokenClassifier(backbone, class_names=["O", "B-X"], **a),
-    "tagger with a CRF": lambda backbone, **a: tasks.TokenClassifier(
-        backbone, class_names=["O", "B-X"], crf=True, **a
-    ),
-    "questions": lambda backbone, **a: tasks.QuestionAnswerer(backbone, num_answers=3, **a),
-    "choices": lambda backbone, **a: tasks.MultipleChoice(backbone, **a),
-    "special tokens": lambda backbone, **a: tasks.TextRegressor(backbone, parse_special=True, **a),
-    "sparse": lambda backbone, **a: tasks.SparseEncoder(backbone, **a),
-    "terms": lambda backbone, **a: tasks.SparseEncoder(backbone, top_k=3, **a),
-    "tokens": lambda backbone, **a: tasks.MultiVectorEncoder(backbone, query_length=8, **a),
-}
-
-
-def assert_task_answers_bytes(session, task, case):
-    """Compare answers to hard texts in all columns of a task."""
-    rows = [text.encode() if isinstance(text, str) else text for text in HARD]
-    if case == "questions":  # whose places are in characters of valid text
-        rows = [row.decode("utf-8", "replace").encode() for row in rows]
-    rows.append(b"[MASK]a [SEP] [MASK][MASK]")
-    columns = [rows, [*rows[3:], *rows[:3]]]
-    if case == "choices":
-        columns[1] = [[text, other, b""] for text, other in zip(rows, columns[1], strict=True)]
-    assert_answers_texts(session, task, dict(zip(task.answer_names, columns)))
+@pytest.mark.slow
+@pytest.mark.eager
+@pytest.mark.parametrize("case", TASKS)
+def test_every_task_answers_bytes(case, make_backbone, tokenizer, tmp_path):
+    task = TASKS[case](make_backbone(), tokenizer=tokenizer)
+    session = session_of(task.export(tmp_path / "m.onnx", tokenizer="bytes"))
+    assert_answers_texts(session, task, HARD)
 
 
 @pytest.mark.slow
 @pytest.mark.eager
-@pytest.mark.parametrize("case", TASKS_OF_TEXTS)
-def test_every_task_answers_bytes(case, make_backbone, tokenizer, tmp_path):
-    task = TASKS_OF_TEXTS[case](make_backbone(), tokenizer=tokenizer)
-    session = session_of(task.export(tmp_path / "m.onnx", tokenizer="bytes"))
-    assert_task_answers_bytes(session, task, case)
+@pytest.mark.parametrize("name", MASKED)
+def test_masks_are_filled(name, tokenizer_of, backbone_of, tmp_path):
+    tokenizer = tokenizer_of(MASKED[name])
+    task = tasks.MaskedLM(backbone_of(name), tokenizer=tokenizer)
+    path = task.export(tmp_path / "m.onnx", tokenizer="bytes")
+    onnx.checker.check_model(onnx.load(path), full_check=True)
+    rows = texts_with_masks(tokenizer.special_tokens["mask"])
+    assert_answers_texts(session_of(path), task, rows)
 
 
 TOKENIZERS = ["wordpiece", "bytebpe-roberta", "bpe-gpt1", "sentencepiece-albert", "words"]
@@ -483,7 +430,7 @@ def test_every_model_answers_bytes(name, tokenizer_of, backbone_of, tmp_path):
         backbone_of(name), num_classes=3, multi_label=True, tokenizer=tokenizer
     )
     path = task.export(tmp_path / "m.onnx", tokenizer="bytes")
-    assert_answers_texts(session_of(path), task, {"text": HARD})
+    assert_answers_texts(session_of(path), task, HARD)
 
 
 def test_what_takes_no_bytes_is_refused_by_name(make_backbone, tokenizer, tmp_path):
@@ -491,7 +438,6 @@ def test_what_takes_no_bytes_is_refused_by_name(make_backbone, tokenizer, tmp_pa
     subwords = SubwordTokenizer([*"ab_", "[CLS]", "[SEP]"], None, None)
     critic = tasks.TextRegressor(backbone, tokenizer=tokenizer)
     for task, words in [
-        (tasks.MaskedLM(make_backbone(), tokenizer=tokenizer), "MaskedLM joins the pieces"),
         (tasks.TextRegressor(make_backbone(), tokenizer=subwords), "SubwordTokenizer cannot"),
         (tasks.TextRegressor(backbone), "has no tokenizer"),
         (tasks.MultiTask({"critic": critic}), r"export those of \['critic'\] one by one"),
@@ -563,8 +509,9 @@ def test_integers_are_computed_exactly():
 # === OpenVINO ===
 
 
-# What OpenVINO answers with other places, and what it does not compile, as docs/onnx.md says.
-NOT_THERE = ("questions", "special tokens")
+# What OpenVINO does not compile, and what it answers with other places, as docs/onnx.md says.
+REFUSED = ("special tokens", "masks")
+NOT_THERE = ("questions", *REFUSED)
 
 
 class OpenVinoSession:
@@ -590,11 +537,20 @@ def test_openvino_answers_as_the_task(critic, path, bytes_path):
 
 @pytest.mark.slow
 @pytest.mark.eager
-@pytest.mark.parametrize("case", [case for case in TASKS_OF_TEXTS if case not in NOT_THERE])
+@pytest.mark.parametrize("case", [case for case in TASKS if case not in NOT_THERE])
 def test_openvino_answers_bytes_of_every_task(case, make_backbone, tokenizer, tmp_path):
-    task = TASKS_OF_TEXTS[case](make_backbone(), tokenizer=tokenizer)
+    task = TASKS[case](make_backbone(), tokenizer=tokenizer)
     path = task.export(tmp_path / "m.onnx", tokenizer="bytes")
-    assert_task_answers_bytes(OpenVinoSession(path), task, case)
+    assert_answers_texts(OpenVinoSession(path), task, HARD)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", REFUSED)
+def test_openvino_refuses_files_that_find_special_tokens(case, make_backbone, tokenizer, tmp_path):
+    task = TASKS[case](make_backbone(), tokenizer=tokenizer)
+    path = task.export(tmp_path / "m.onnx", tokenizer="bytes")
+    with pytest.raises(RuntimeError, match="Check"):
+        OpenVinoSession(path)
 
 
 @pytest.mark.slow

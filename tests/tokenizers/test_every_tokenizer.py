@@ -333,7 +333,11 @@ def test_some_cannot_take_special_tokens(tokenizer_of, kind):
 
 @pytest.mark.eager
 @pytest.mark.parametrize(
-    "folder", ["bpe-gpt1", "bytebpe-gpt2", "sentencepiece-albert", "sentencepiece-t5"]
+    "folder",
+    [
+        *("bpe-gpt1", "bytebpe-gpt2", "sentencepiece-albert", "sentencepiece-t5"),
+        *("wordpiece-cased", "wordpiece-uncased"),
+    ],
 )
 def test_texts_in_bytes_are_those_of_detokenize(folder, goldens):
     tokenizer = Tokenizer.from_preset(goldens("tokenizers") / folder)

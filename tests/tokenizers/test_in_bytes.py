@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 
 from keras_lm.litert import in_bytes
 from keras_lm.tokenizers import (
@@ -13,6 +14,7 @@ from keras_lm.tokenizers import (
     WordPieceTokenizer,
     strings,
 )
+from keras_lm.tokenizers.lite_operations import Speller, cleaning
 from keras_lm.tokenizers.strings import without_text_operations
 
 KINDS = (
@@ -49,11 +51,15 @@ def test_ids_are_those_of_strings(kind, tokenizer_of):
             assert tokenizer.tokenize_lite(given_in_bytes(batch)).to_list() == expected
 
 
-def assert_special_tokens(tokenizer):
+def assert_special_tokens(tokenizer, more=()):
     """Special tokens in random texts, beside spaces of all kinds, are those of a call."""
     chosen = random.Random(0)
     special = [token for token in tokenizer.all_special_tokens if token]
-    parts = [*special * 2, *(" ", "  ", "\t", "\u00a0", "\u3000", "a", "the film", "naïve", "日本")]
+    parts = [
+        *special * 2,
+        *more,
+        *(" ", "  ", "\t", "\u00a0", "\u3000", "a", "the film", "naïve", "日本"),
+    ]
     parts += ["½", "[", "<", "mask>", "\0", "x\u0301", "."]
     texts = ["".join(chosen.choices(parts, k=chosen.randrange(12))) for _ in range(200)]
     for batch in (texts, [""], ["", "", special[0]], [special[0] * 40, " "]):
@@ -79,6 +85,27 @@ def test_tokens_may_overlap_and_include_spaces(goldens):
         rstrip_tokens=["<s>", "</s>"],
     ).with_special_tokens(more)
     assert_special_tokens(tokenizer)
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("kind", ["bytebpe-modernbert", "sentencepiece-albert"])
+def test_added_tokens_are_always_found(kind):
+    """Runs of spaces, as ModernBERT has them: a mask includes those before it."""
+    plain = tiny.TOKENIZERS[kind]()
+    added = ["  ", "    ", "\t\t", "|||IP|||", "||", "the film"]
+    config = plain.get_config() | {"added_tokens": added, "rstrip_tokens": ["[CLS]"]}
+    if isinstance(plain, SentencePieceTokenizer):
+        tokenizer = SentencePieceTokenizer(plain._data, **config)
+    else:
+        tokenizer = BytePairTokenizer([*plain.vocabulary, *added], plain._rules.merges, **config)
+    assert_special_tokens(tokenizer, added)
+    texts = ["a   b", "\t\t\tthe film [MASK]", "     [MASK]  [CLS]   ", "  ", ""]
+    with without_text_operations():
+        for spelled in (False, ["[MASK]"], True):
+            expected = tokenizer(texts, spelled).to_list()
+            actual = tokenizer.tokenize_lite_with(given_in_bytes(texts), spelled)
+            assert actual.to_list() == expected
+    assert tokenizer.tokens(expected[2]).numpy().tolist() == [b"[MASK]", b"  ", b"[CLS]"]
 
 
 def test_tokens_that_are_found_otherwise_are_refused(goldens, tokenizer_of):
@@ -114,6 +141,8 @@ def test_texts_as_bytes():
     assert strings.to_bytes(choices)[1].numpy().tolist() == [[1, 1], [4, 5]]
     assert strings.number_of(texts) == 3 and strings.number_of(choices) == 4
     assert strings.shape_of(choices).numpy().tolist() == [2, 2]
+    cube = strings.in_rows(given_in_bytes([*"abcdef"]), tf.zeros([1, 3, 2]))
+    assert strings.to_bytes(cube)[1].numpy().tolist() == [[[1, 2], [3, 4], [5, 6]]]
     assert strings.are_full(choices).numpy().tolist() == [[True, False], [True, True]]
     assert listed(strings.flat(choices)) == [b"a", b"", "né".encode(), b"b"]
     assert listed(strings.gathered(texts, tf.constant([2, 0, 1]))) == [b"abc", "né".encode(), b""]
@@ -136,3 +165,34 @@ def test_rows_are_filled_up_without_text_operations():
         assert strings.padded(rows[1:2], 7).numpy().tolist() == [[7]]
     assert strings.padded(rows[1:2], 7).shape == (1, 0)
     assert strings.padded(rows.with_values(np.float32([0.5, 1, 2])))[0].numpy().tolist() == [0.5, 1]
+
+
+# === Ids to text ===
+
+PIECES = [
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##a", "##", "'", "n't", "##n't", "s"),
+    *("##'", "'s", "'ve", "##.", ".", "!", "?", ",", "x y", "x ##y", " ", "## ", "é", "##é"),
+]
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("clean_up", [True, False, "punctuation"])
+def test_pieces_are_joined_as_by_a_call(clean_up):
+    tokenizer = WordPieceTokenizer(PIECES, lowercase=True, clean_up=clean_up)
+    chosen = random.Random(1)
+    rows = [[], *([PIECES.index("'")] * n for n in range(7))]
+    for size in [1, 2, 3, 20] * 60:
+        rows.append([chosen.randrange(len(PIECES) + 2) for _ in range(size)])
+    ids = tf.ragged.constant(rows, tf.int32, ragged_rank=1)
+    texts = [bytes(row) for row in tokenizer.detokenize_lite(ids).to_list()]
+    assert texts == tokenizer.detokenize(ids).numpy().tolist()
+
+
+def test_texts_are_cleaned_as_strings():
+    chosen = random.Random(2)
+    texts = ["".join(chosen.choices(" '.,?ntmsvreaé", k=chosen.randrange(30))) for _ in range(500)]
+    ids = tf.ragged.constant([[*text.encode()] for text in texts], tf.int32, ragged_rank=1)
+    for clean_up in (True, "punctuation"):
+        spell = Speller([bytes([b]) for b in range(256)], *cleaning(clean_up))
+        expected = strings.cleaned_up(tf.constant(texts), clean_up).numpy().tolist()
+        assert [bytes(row) for row in spell(ids).to_list()] == expected
