@@ -1,6 +1,7 @@
 """`finetune` and `distill` of rows: killed and begun again, they end in the same weights."""
 
 import functools
+import sys
 import time
 
 import keras
@@ -10,6 +11,7 @@ import pytest
 from keras_lm import presets, tasks
 from keras_lm.models import BertBackbone
 from keras_lm.training.runs import Run
+from keras_lm.utils import files
 
 CSV = "text,label\n" + "".join(
     f"{text},{label}\n"
@@ -138,3 +140,28 @@ def test_killed_and_started_again(run, installed, write, tokenizer, critic, tmp_
     for ours, other in zip(actual.weights, expected.weights, strict=True):
         np.testing.assert_array_equal(ours.numpy(), other.numpy(), err_msg=ours.path)
     assert not state.parent.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+@pytest.mark.parametrize("by", ["memory", "file", "tensorflow"])
+def test_an_output_at_an_address(run, fail, interrupt, write, tiny, tmp_path, monkeypatch, by):
+    """By fsspec, or by TensorFlow's filesystem; the state lies there, too, beside the preset."""
+    if by == "tensorflow":
+        monkeypatch.setitem(sys.modules, "fsspec", None)
+    train = write("train.csv", CSV)
+    line = ["finetune", tiny, train, *OPTIONS, "--seed", 1, "--output"]
+    run(*line, tmp_path / "whole")
+    address = f"{'memory' if by == 'memory' else 'file'}://{tmp_path}/new"
+    interrupt(5)
+    message = fail(*line, address)
+    assert f"The same command goes on from what {address}.unfinished holds" in message
+    assert not files.as_path(f"{address}/keras_lm.json").exists()
+    assert f"Going on with the run in {address}.unfinished" in run(*line, address)
+    copy = files.local_copy(address)
+    assert weights(copy) == weights(tmp_path / "whole")
+    assert f'output = "{address}"' in (copy / "run.toml").read_text()
+    names = {path.name for path in (tmp_path / "whole").iterdir()}
+    assert {path.name for path in copy.iterdir()} == names
+    assert not files.find_remote(f"{address}.unfinished/*")
+    assert "is a preset already" in fail(*line, address)
