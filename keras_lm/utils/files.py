@@ -532,6 +532,9 @@ class TensorFlowFiles:
         self.exists, self.isdir = gfile.exists, gfile.isdir
         self.glob, self.rm_file = gfile.glob, gfile.remove
 
+    def invalidate_cache(self):
+        pass  # there is none
+
     def makedirs(self, path, exist_ok=True):
         self.gfile.makedirs(path)
 
@@ -621,12 +624,18 @@ def local_copy(address: str) -> Path:
     with naming(address):
         files, root = filesystem(address)
         root = root.rstrip("/")
+        files.invalidate_cache()  # of what another process may have changed
         if files.isfile(root):
             listing = {root: {"size": files.size(root)}}
         else:
             listing = files.find(root, detail=True)
         if not listing:
             raise FileNotFoundError(f"There is no file and no folder {address!r}.")
+        if f"{root}/{UPLOADING}" in listing:
+            raise FileNotFoundError(
+                f"{address} is not complete: an upload goes on, or was interrupted. Wait, or "
+                "repeat what writes it."
+            )
         state = {name: {key: about.get(key) for key in VERSION} for name, about in listing.items()}
         if address in _COPIES and _COPIES[address][0] == state:
             return _COPIES[address][1]

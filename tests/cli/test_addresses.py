@@ -1,6 +1,8 @@
 """Addresses in the place of paths, by fsspec's filesystem in memory; a few by S3's protocol."""
 
 import json
+import os
+import shutil
 import uuid
 
 import fsspec
@@ -140,10 +142,89 @@ def test_beam_and_tensorflow_read_addresses_that_they_do_not_know(
     ]
 
 
+ROWS = "text,label\n" + "a film,good\na bad song,bad\n" * 3
+
+
+def test_what_training_writes_appears_at_the_end(run, fail, tiny, write, memory, monkeypatch):
+    system, output = fsspec.filesystem("memory"), f"{memory}/trained"
+    line = ["finetune", tiny, write("a.csv", ROWS), "--epochs", 1, "--output", output]
+    usual, broken = system.put_file, "config"
+
+    def put_file(self, local, path, **options):
+        if broken and path.endswith(broken):
+            raise ConnectionError("the network is down")
+        return usual(local, path, **options)
+
+    monkeypatch.setattr(type(system), "put_file", put_file)
+    # The weights are there, and what shows that they are all is not.
+    broken = "keras_lm.json"
+    message = fail(*line)
+    assert f"{output} cannot be written: the network is down The trained preset is in" in message
+    kept = message.split("The trained preset is in ")[1].split(":")[0]
+    assert message.endswith(f"keras-lm convert {kept} {output} uploads it.")
+    assert {"run.toml", "keras_lm.json"} <= set(os.listdir(kept))
+    shutil.rmtree(os.path.dirname(kept))
+    assert system.exists(f"{output}/model.safetensors")
+    assert "is not complete" in fail("predict", output, "the film")
+    # The state of the run, after its epoch, is not removed until the preset is.
+    broken = None
+    assert f"Going on with the run in {output}.unfinished" in run(*line)
+    assert run("predict", output, "the film").startswith('{"input"')
+    assert sorted(each["name"] for each in system.ls(f"{memory}", detail=True)) == [
+        f"/{output.partition('://')[2]}"
+    ]
+    # A save of the state that fails does not end the run.
+    broken = "state.safetensors"
+    with pytest.warns(UserWarning, match=r"step 1 is not saved, and training goes on until the"):
+        run(*line, "--overwrite")
+
+
+def test_where_training_cannot_write(fail, tiny, write, memory, monkeypatch):
+    line = ["finetune", tiny, write("a.csv", ROWS), "--output"]
+    message = fail(*line, "hf://datasets/me/trained")
+    assert "train to a folder on a disk, then keras-lm convert FOLDER hf://datasets/me" in message
+    assert "memory://bucket is a whole bucket: name a folder in it" in fail(
+        *line, "memory://bucket"
+    )
+    system = type(fsspec.filesystem("memory"))
+    monkeypatch.setattr(system, "put_file", property(lambda self: 1 / 0))
+    expected = f"Invalid value for '--output': {memory}/a cannot be written: division by zero"
+    assert expected in fail(*line, f"{memory}/a")
+    assert f"{memory}/a cannot be written" in fail("predict", tiny, "a", "--output", f"{memory}/a")
+    assert "neither fsspec nor TensorFlow knows the scheme 'nosuch'" in fail(*line, "nosuch://a/b")
+
+
+class Killed(BaseException):
+    """What no code of the command catches."""
+
+
+def test_an_interrupted_upload_begins_again(run, tiny, memory, monkeypatch):
+    system, usual = fsspec.filesystem("memory"), fsspec.filesystem("memory").put_file
+
+    def killed(self, local, path, **options):
+        if path.endswith("keras_lm.json"):
+            raise Killed
+        return usual(local, path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(system), "put_file", killed)
+        with pytest.raises(Killed):
+            run("convert", tiny, f"{memory}/preset")
+    assert system.exists(f"{memory}/preset/model.safetensors")
+    with pytest.raises(FileNotFoundError, match="preset is not complete"):
+        tasks.TextClassifier.from_preset(f"{memory}/preset")
+    run("convert", tiny, f"{memory}/preset")
+    assert not system.exists(f"{memory}/preset/.uploading")
+
+
+def test_an_index(run, critic, write, memory):
+    documents = write("a.txt", "a film\na bad song\n")
+    run("search", critic, documents, "--index", f"{memory}/index")
+    assert "a bad song" in run("search", critic, f"{memory}/index", "song", "--k", 1)
+
+
 def test_what_must_be_on_a_disk_says_so(fail, tiny, write, memory):
-    rows = write("a.csv", "text,label\na film,good\n")
-    message = fail("finetune", tiny, rows, "--output", f"{memory}/trained")
-    assert f"train to a folder on a disk, then keras-lm convert FOLDER {memory}/trained" in message
+    rows = write("a.csv", ROWS)
     logs = ["--tensorboard", f"{memory}/logs"]
     message = fail("finetune", tiny, rows, "--output", "trained", *logs)
     assert "comes from an address: name a path on this machine" in message

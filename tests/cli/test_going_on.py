@@ -112,8 +112,12 @@ def test_a_run_that_saved_nothing_may_change(run, write, tiny, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["finetune", "distill"])
-def test_killed_and_started_again(run, installed, write, tokenizer, critic, tmp_path, command):
+@pytest.mark.parametrize(
+    ("command", "where"), [("finetune", ""), ("distill", ""), ("distill", "file://")]
+)
+def test_killed_and_started_again(
+    run, installed, write, tokenizer, critic, tmp_path, command, where
+):
     train, tiny = write("train.csv", CSV), tmp_path / "tiny"
     backbone = BertBackbone(
         tokenizer.vocabulary_size, 1, 2, 8, 16, max_sequence_length=24, dropout=0.2
@@ -126,13 +130,14 @@ def test_killed_and_started_again(run, installed, write, tokenizer, critic, tmp_
     line += [*OPTIONS[2:], "--epochs", 6, "--output"]
     run(*line, tmp_path / "whole")
     state = tmp_path / "new.unfinished" / "state.safetensors"
-    process = installed(*line, tmp_path / "new")
+    line.append(f"{where}{tmp_path}/new")
+    process = installed(*line)
     while process.poll() is None and not state.is_file():
         time.sleep(0.02)
     process.kill()
     process.communicate()
     assert state.is_file() and not (tmp_path / "new").exists()
-    process = installed(*line, tmp_path / "new")
+    process = installed(*line)
     said, errors = process.communicate()
     assert process.returncode == 0, errors
     assert b"Going on with the run" in said
