@@ -82,7 +82,7 @@ def test_exports(run, fail, critic, task, memory):
 
 
 @pytest.mark.slow
-def test_a_bucket_of_s3(run, critic, task, monkeypatch):
+def test_a_bucket_of_s3(run, fail, critic, task, tiny, write, monkeypatch, interrupt):
     moto = pytest.importorskip("moto.server", reason="needs: pip install 'moto[server]' s3fs")
     pytest.importorskip("s3fs", reason="needs: pip install 'moto[server]' s3fs")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -111,6 +111,13 @@ def test_a_bucket_of_s3(run, critic, task, monkeypatch):
             answers = parquet.read_table(file)
         assert answers.column("text").to_pylist() == texts
         assert answers.column("label").to_pylist() == [*task.classify(texts)["labels"]]
+        line = ["finetune", tiny, write("a.csv", ROWS), "--batch-size", 2, "--epochs", 2]
+        line += ["--output", "s3://bucket/a/trained"]
+        interrupt(4)
+        assert "what s3://bucket/a/trained.unfinished holds" in fail(*line)
+        assert "Going on with the run in s3://bucket/a/trained.unfinished" in run(*line)
+        assert fsspec.filesystem("s3").ls("bucket/a") == ["bucket/a/trained"]
+        assert run("predict", "s3://bucket/a/trained", "the film").startswith('{"input"')
     finally:
         server.stop()
 

@@ -1,16 +1,13 @@
 """`finetune` and `distill` of rows: killed and begun again, they end in the same weights."""
 
-import functools
 import sys
 import time
 
-import keras
 import numpy as np
 import pytest
 
 from keras_lm import presets, tasks
 from keras_lm.models import BertBackbone
-from keras_lm.training.runs import Run
 from keras_lm.utils import files
 
 CSV = "text,label\n" + "".join(
@@ -29,22 +26,6 @@ OPTIONS = ["--epochs", 3, "--batch-size", 3, "--learning-rate", 0.02, "--validat
 
 def weights(preset):
     return (preset / "model.safetensors").read_bytes()
-
-
-@pytest.fixture
-def interrupt(monkeypatch, interrupt_before):
-    """`interrupt(step)` has Ctrl-C come before this step of a run; each step is saved."""
-    monkeypatch.setattr(Run, "fit_texts", functools.partialmethod(Run.fit_texts, minutes=0))
-    usual = keras.callbacks.TerminateOnNaN
-
-    def at(step):
-        def callback():
-            monkeypatch.setattr(keras.callbacks, "TerminateOnNaN", usual)
-            return interrupt_before(step)
-
-        monkeypatch.setattr(keras.callbacks, "TerminateOnNaN", callback)
-
-    return at
 
 
 def words_and_labels(write):
