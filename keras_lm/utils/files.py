@@ -488,6 +488,12 @@ class RemotePath:
             files, path = self._files
             return files.open(path, mode)
 
+    def unlink(self) -> None:
+        """Remove a file."""
+        with naming(self.address, "removed"):
+            files, path = self._files
+            files.rm_file(path)
+
     def read_text(self, encoding: str = "utf-8") -> str:
         """Return the text of a file."""
         with self.open() as file:

@@ -9,6 +9,7 @@ import fsspec
 import pytest
 
 from keras_lm import tasks
+from keras_lm.utils import files
 
 pytestmark = pytest.mark.eager
 
@@ -136,14 +137,24 @@ def test_beam_and_tensorflow_read_addresses_that_they_do_not_know(
     trained = ["--from", tiny, "--output", tmp_path / "trained", "--batch-size", 2]
     run("pretrain", f"{memory}/shards", *trained)
     assert (tmp_path / "trained" / "keras_lm.json").is_file()
-    message = fail("prepare", f"{memory}/a.txt", *shape, "--output", f"{memory}/new")
-    assert "Beam writes to disks" in message and "memory:// here: write to a disk" in message
+    line = ["prepare", f"{memory}/*.txt", *shape, "--output", f"{memory}/new"]
+    system.pipe_file(f"{memory}/new/mine", b"a file of another")
+    assert "exists and has no tokens.json: choose another folder" in fail(*line)
+    system.rm_file(f"{memory}/new/mine")
+    run(*line)
+    names = [path.name for path in files.as_path(f"{memory}/new").iterdir()]
+    assert sorted(names) == sorted(path.name for path in (tmp_path / "shards").iterdir())
+    for name in names:
+        expected = (tmp_path / "shards" / name).read_bytes()
+        assert name == "tokens.json" or system.cat(f"{memory}/new/{name}") == expected
+    assert "exists: choose another folder" in fail(*line)
+    run(*line, "--overwrite")
     assert "no such file" in fail("prepare", f"{memory}/c*.txt", *shape, "--output", "new")
 
-    answers = ["--runner", "DirectRunner", "--output", tmp_path / "answers"]
+    answers = ["--runner", "DirectRunner", "--output", f"{memory}/answers"]
     run("predict", critic, f"{memory}/a.txt", *answers)
-    (written,) = (tmp_path / "answers").glob("answers-*.jsonl")
-    lines = written.read_text().splitlines()
+    (written,) = files.find_remote(f"{memory}/answers/answers-*.jsonl")
+    lines = files.local_copy(written).read_text().splitlines()
     assert [json.loads(line)["answer"]["labels"] for line in lines] == [
         answer["labels"] for answer in expect(task, texts)
     ]
