@@ -220,6 +220,27 @@ def _failing(kind, param, ctx):
         kind.fail(str(error), param, ctx)
 
 
+class LogFolder(click.Path):
+    """A folder that TensorFlow writes logs to, on a disk or at an address that it knows."""
+
+    def __init__(self):
+        super().__init__(path_type=Path, file_okay=False)
+
+    def convert(self, value, param, ctx):
+        """Return the path, or fail."""
+        if not is_remote(value):
+            return super().convert(value, param, ctx)
+        path = as_path(value)
+        if files.tensorflow_files(str(path)) is None:
+            self.fail(
+                f"TensorFlow writes the logs, and cannot at {path}: name a folder on a disk, or "
+                "gs://bucket/name.",
+                param,
+                ctx,
+            )
+        return path
+
+
 class OutputFile(click.Path):
     """A file to write; one that exists is only replaced with `--overwrite` (`overwrite_option`).
 
@@ -434,7 +455,7 @@ input_file = option(
 )
 tensorboard = option(
     "--tensorboard",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=LogFolder(),
     metavar="DIR",
     help="Folder for the metrics, for tensorboard --logdir DIR.",
 )

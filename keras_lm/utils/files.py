@@ -512,7 +512,7 @@ def filesystem(address: str) -> tuple[Any, str]:
 
         return fsspec.core.url_to_fs(address)
     except (ImportError, ValueError) as error:
-        if files := _tensorflow_files(address):
+        if files := tensorflow_files(address):
             return files, address
         if isinstance(error, ImportError):
             raise ImportError(f"{address}: {error}") from error
@@ -522,7 +522,8 @@ def filesystem(address: str) -> tuple[Any, str]:
         ) from error
 
 
-def _tensorflow_files(address):
+def tensorflow_files(address: str) -> "TensorFlowFiles | None":
+    """Return TensorFlow's filesystem if it knows the scheme of an address, or None."""
     from keras_lm.tensorflow import IS_INSTALLED, tf
 
     known = IS_INSTALLED and tf.io.gfile.get_registered_schemes()
@@ -642,7 +643,7 @@ def local_copy(address: str) -> Path:
                 f"{address} is not complete: an upload goes on, or was interrupted. Wait, or "
                 "repeat what writes it."
             )
-        state = {name: {key: about.get(key) for key in VERSION} for name, about in listing.items()}
+        state = _state(listing)
         if address in _COPIES and _COPIES[address][0] == state:
             return _COPIES[address][1]
         folder = tempfile.TemporaryDirectory(prefix="keras_lm-")
@@ -655,6 +656,28 @@ def local_copy(address: str) -> Path:
             files.get_file(name, str(target))
         _COPIES[address] = state, copy, folder
         return copy
+
+
+def _state(listing):
+    return {
+        name: {key: str(about[key]) for key in VERSION if key in about}
+        for name, about in listing.items()
+    }
+
+
+def state_of(path: str | os.PathLike) -> dict[str, dict[str, str]]:
+    """Return names of the files of a folder, or a file, and what changes if one is replaced.
+
+    Of `hf://owner/name`, nothing is known.
+    """
+    if is_remote(path) and not str(path).startswith("hf://"):
+        with naming(path):
+            files, root = filesystem(str(path))
+            return _state(files.find(root, detail=True))
+    path = Path(path).expanduser()
+    paths = [path, *sorted(path.rglob("*"))] if path.exists() else []
+    stats = {str(file): file.stat() for file in paths if file.is_file()}
+    return _state({p: {"size": s.st_size, "mtime": s.st_mtime_ns} for p, s in stats.items()})
 
 
 @contextlib.contextmanager

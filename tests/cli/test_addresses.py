@@ -245,4 +245,6 @@ def test_what_must_be_on_a_disk_says_so(fail, tiny, write, memory):
     rows = write("a.csv", ROWS)
     logs = ["--tensorboard", f"{memory}/logs"]
     message = fail("finetune", tiny, rows, "--output", "trained", *logs)
-    assert "comes from an address: name a path on this machine" in message
+    assert f"TensorFlow writes the logs, and cannot at {memory}/logs: name a folder" in message
+    message = fail("finetune", tiny, rows, "--output", "trained", "--graph", f"{memory}/graph")
+    assert f"{memory}/graph is an address: name a path on this machine" in message

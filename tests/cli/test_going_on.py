@@ -139,6 +139,8 @@ def test_an_output_at_an_address(run, fail, interrupt, write, tiny, tmp_path, mo
     line = ["finetune", tiny, train, *OPTIONS, "--seed", 1, "--output"]
     run(*line, tmp_path / "whole")
     address = f"{'memory' if by == 'memory' else 'file'}://{tmp_path}/new"
+    logs = tmp_path / "logs"
+    line = [*line[:-1], "--tensorboard", f"file://{logs}", "--output"]
     interrupt(5)
     message = fail(*line, address)
     assert f"The same command goes on from what {address}.unfinished holds" in message
@@ -151,3 +153,4 @@ def test_an_output_at_an_address(run, fail, interrupt, write, tiny, tmp_path, mo
     assert {path.name for path in copy.iterdir()} == names
     assert not files.find_remote(f"{address}.unfinished/*")
     assert "is a preset already" in fail(*line, address)
+    assert [*logs.rglob("events.*")]

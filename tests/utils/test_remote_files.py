@@ -134,7 +134,10 @@ def test_a_copy_is_made_once(memory):
     copy = local_copy(f"{memory}/folder/")
     assert {str(p.relative_to(copy)) for p in copy.rglob("*.txt")} == {"a/b.txt", "c.txt"}
     assert local_copy(f"{memory}/folder") == copy
+    state = files.state_of(f"{memory}/folder")
+    assert state == files.state_of(f"{memory}/folder") and len(state) == 2
     put(f"{memory}/folder/c.txt", b"three")
+    assert files.state_of(f"{memory}/folder") != state
     assert (local_copy(f"{memory}/folder") / "c.txt").read_bytes() == b"three"
     assert local_copy(f"{memory}/folder/c.txt").read_bytes() == b"three"
     with pytest.raises(FileNotFoundError, match=f"{memory}/nothing"):
