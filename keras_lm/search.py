@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.files import on_disk, replacing
+from keras_lm.utils.files import as_local, as_path, replacing, require_free
 from keras_lm.utils.optional_dependencies import require
 from keras_lm.utils.user_arguments import check_whole, list_of_texts
 
@@ -143,14 +143,13 @@ class Index:
         return pairs[order].astype("int32"), scores[order]
 
     def save(self, folder: PathLike) -> None:
-        """Write documents and vectors to a folder; an index that is there is replaced.
+        """Write documents and vectors to a folder, or an address; an index there is replaced.
 
         Raises:
             FileExistsError: if the folder has other files.
         """
-        folder = on_disk(folder)
-        if folder.is_dir() and any(folder.iterdir()) and not (folder / DOCUMENTS).is_file():
-            raise FileExistsError(f"{folder} exists and is not an index: choose another folder.")
+        folder = as_path(folder)
+        require_free(folder, "is not an index", marker=DOCUMENTS)
         with replacing(folder) as new:
             new.mkdir()
             np.save(new / VECTORS, self.vectors)
@@ -164,7 +163,7 @@ class Index:
     @classmethod
     def load(cls, folder: PathLike, encoder: Any) -> Self:
         """Return what `save` wrote, for an encoder with the same weights."""
-        folder = on_disk(folder)
+        folder = as_local(as_path(folder))
         text = (folder / DOCUMENTS).read_text(encoding="utf-8", errors="surrogatepass")
         return cls(encoder, json.loads(text), np.load(folder / VECTORS))
 
@@ -259,7 +258,7 @@ class ApproximateIndex(Index):
 
     @classmethod
     def load(cls, folder: PathLike, encoder: Any, candidates: int = 200) -> Self:
-        folder = on_disk(folder)
+        folder = as_local(as_path(folder))
         text = (folder / DOCUMENTS).read_text(encoding="utf-8", errors="surrogatepass")
         vectors = np.load(folder / VECTORS)
         graph = (

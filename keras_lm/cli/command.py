@@ -185,8 +185,8 @@ class Files(click.Argument):
         return super().consume_value(ctx, given)
 
 
-def write_config(options):
-    """Write what the current command runs with to `run.toml` in its output folder.
+def write_config(options, folder):
+    """Write what the current command runs with to `run.toml` in a folder, its output.
 
     `keras-lm COMMAND --config` of the file repeats the run.
     """
@@ -196,7 +196,7 @@ def write_config(options):
         value = getattr(options, param.name)
         if value not in (None, (), []):
             lines.append(f"{key} = {_as_toml(value, command.is_many(param))}")
-    (options.output / WRITTEN).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / WRITTEN).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _as_toml(value, is_many):

@@ -26,7 +26,7 @@ FORMS = {
 
 @click.command("convert", cls=Command, short_help="Published weights → a preset folder.")
 @click.argument("source", type=Source())
-@click.argument("preset", type=PresetFolder(takes_addresses=True))
+@click.argument("preset", type=PresetFolder())
 @opt.option(
     "--to",
     "form",

@@ -90,8 +90,8 @@ def distill_command(options):
     The teacher reads each text once, before the first epoch. OUTPUT is a preset like any other,
     without the teacher; it is written at the end, and nothing if anything goes wrong before that.
     The run can be interrupted at any time: until it has ended, OUTPUT.unfinished holds its state,
-    and the same command goes on, and ends in the same weights as in one go.
-    Its run.toml holds all options; with it, --config repeats the run.
+    and the same command goes on, and ends in the same weights as in one go; at an address, also on
+    another machine. Its run.toml holds all options; with it, --config repeats the run.
     """
     check_data(options)
     import keras
@@ -123,8 +123,9 @@ def distill_command(options):
     }
     settings = decisive(options, data, held_out)
     history, run = fit_texts(distiller, options.output, rows, options, settings)
-    student.save_to_preset(options.output, overwrite=True)
-    write_config(options)
+    with opt.writing_preset(options.output) as folder:
+        student.save_to_preset(folder, overwrite=True)
+        write_config(options, folder)
     run.remove()
     exported = export_too(student, options.export_path)
     say_results(history, options, exported)

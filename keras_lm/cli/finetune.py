@@ -344,8 +344,9 @@ def finetune_command(options):
     causal-lm, texts are concatenated and cut into full windows of tokens. The run can be
     interrupted at any time: until it has ended, OUTPUT.unfinished holds its state, and the same
     command goes on, and ends in the same weights as in one go; of several --seeds, those that are
-    done are not repeated. Several processes train together by keras-lm launch, or where TF_CONFIG
-    is set.
+    done are not repeated. OUTPUT may be an address, such as gs://bucket/critic: the state is
+    uploaded as it is saved, and another machine can go on. Several processes train together by
+    keras-lm launch, or where TF_CONFIG is set.
     """
     options = _follow_format(options)
     _check(options)
@@ -392,8 +393,9 @@ def finetune_command(options):
     task, history = finetuning.run()
     if not workers.is_chief:
         return
-    task.save_to_preset(options.output, overwrite=True)
-    write_config(dataclasses.replace(finetuning.resolved(), task=name))
+    with opt.writing_preset(options.output) as folder:
+        task.save_to_preset(folder, overwrite=True)
+        write_config(dataclasses.replace(finetuning.resolved(), task=name), folder)
     finetuning.remove_state()
     exported = export_too(task, options.export_path)
     say_results(history, options, exported)

@@ -9,7 +9,7 @@ from keras_lm.cli.command import Command
 from keras_lm.cli.options import megabytes, say_rows
 from keras_lm.knowledge import ConceptStore, TransE, read_conceptnet
 from keras_lm.knowledge.concept_store import DESCRIPTION
-from keras_lm.utils.files import require_free
+from keras_lm.utils.files import on_disk, require_free
 
 
 @click.command(
@@ -37,7 +37,7 @@ def knowledge_command(dump, output, epochs, dim, overwrite):
     OUTPUT-trans-e. From Python: keras_lm.knowledge.SchemaGraphs("conceptnet", "conceptnet-trans-e")
     """
     vectors = Path(f"{output.rstrip('/')}-trans-e")
-    for folder in [Path(output).expanduser(), *([vectors] if epochs else [])]:
+    for folder in [on_disk(output), *([vectors] if epochs else [])]:
         reason = "is not replaced: pass --overwrite" if folder.is_dir() else "is a file"
         if not overwrite:
             require_free(folder, reason)

@@ -9,7 +9,9 @@ import dataclasses
 import math
 import os
 import re
+import shutil
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 from typing import ClassVar
@@ -19,7 +21,7 @@ import click
 from keras_lm.datasets import PUBLISHED
 from keras_lm.datasets.row_files import PLAIN, Rows, open_rows
 from keras_lm.utils import files, table_files
-from keras_lm.utils.files import as_path, export_format, is_remote, local_copy
+from keras_lm.utils.files import as_path, export_format, is_remote
 from keras_lm.utils.json_values import json_line
 from keras_lm.utils.optional_dependencies import check_installed
 from keras_lm.utils.registry import advice
@@ -160,27 +162,25 @@ class PresetFolder(click.Path):
     """A folder to write a preset to; refuses, before anything is loaded, what cannot be.
 
     A preset is only replaced if the command has the option `--overwrite` (`overwrite_option`). For
-    another `kind` of folder, `mark` is the name of a file in each. It may be at an address with
-    `takes_addresses`: what is trained is first on a disk.
+    another `kind` of folder, `mark` is the name of a file in each.
     """
 
-    def __init__(self, kind="preset", mark=PRESET_CONFIG, takes_addresses=False):
+    def __init__(self, kind="preset", mark=PRESET_CONFIG):
         super().__init__(path_type=Path)
-        self.kind, self.mark, self.takes_addresses = kind, mark, takes_addresses
+        self.kind, self.mark = kind, mark
 
     def convert(self, value, param, ctx):
         """Return the `Path` if there is nothing or an empty folder, or a preset to replace."""
         folder = as_path(value)
-        if is_remote(folder) and not self.takes_addresses:
-            self.fail(
-                f"{folder} is an address: train to a folder on a disk, then keras-lm convert "
-                f"FOLDER {folder}.",
-                param,
-                ctx,
-            )
+        with _failing(self, param, ctx):
+            self._check(folder, param, ctx)
+        return folder
+
+    def _check(self, folder, param, ctx):
         if folder.is_file():
             self.fail(f"{folder} is a file: choose another name for the {self.kind}.", param, ctx)
-        if folder.is_dir() and any(folder.iterdir()):
+        is_free = not folder.is_dir() or files.is_half_uploaded(folder)
+        if not is_free and any(folder.iterdir()):
             if not (folder / self.mark).is_file():
                 self.fail(
                     f"{folder} exists and is not a {self.kind}: choose another folder. Nothing "
@@ -190,7 +190,55 @@ class PresetFolder(click.Path):
                 )
             _require_overwrite(self, folder, f"is a {self.kind} already", param, ctx)
         _require_writable(self, folder, param, ctx)
-        return folder
+
+
+class TrainedPreset(PresetFolder):
+    """A `PresetFolder` for what a run trains, whose state lies beside it until it has ended."""
+
+    def convert(self, value, param, ctx):
+        """Return the path as `PresetFolder` does, or fail at an address that cannot hold runs."""
+        if is_remote(value):
+            scheme, _, rest = str(as_path(value)).partition("://")
+            if scheme == "hf":
+                self.fail(
+                    f"{value} would keep each saved state as a commit: train to a folder on a "
+                    f"disk, then keras-lm convert FOLDER {value}.",
+                    param,
+                    ctx,
+                )
+            if "/" not in rest:
+                self.fail(f"{value} is a whole bucket: name a folder in it.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+@contextlib.contextmanager
+def _failing(kind, param, ctx):
+    """A context in which errors of an address are those of the option."""
+    try:
+        yield
+    except (OSError, ImportError, ValueError) as error:
+        kind.fail(str(error), param, ctx)
+
+
+class LogFolder(click.Path):
+    """A folder that TensorFlow writes logs to, on a disk or at an address that it knows."""
+
+    def __init__(self):
+        super().__init__(path_type=Path, file_okay=False)
+
+    def convert(self, value, param, ctx):
+        """Return the path, or fail."""
+        if not is_remote(value):
+            return super().convert(value, param, ctx)
+        path = as_path(value)
+        if files.tensorflow_files(str(path)) is None:
+            self.fail(
+                f"TensorFlow writes the logs, and cannot at {path}: name a folder on a disk, or "
+                "gs://bucket/name.",
+                param,
+                ctx,
+            )
+        return path
 
 
 class OutputFile(click.Path):
@@ -207,11 +255,12 @@ class OutputFile(click.Path):
         path = as_path(value)
         if str(value) == "-" and self.allow_dash:
             return path
-        if path.is_dir():
-            self.fail(f"{path} is a folder: name a file.", param, ctx)
-        if path.exists():
-            _require_overwrite(self, path, "exists", param, ctx)
-        _require_writable(self, path, param, ctx)
+        with _failing(self, param, ctx):
+            if path.is_dir():
+                self.fail(f"{path} is a folder: name a file.", param, ctx)
+            if path.exists():
+                _require_overwrite(self, path, "exists", param, ctx)
+            _require_writable(self, path, param, ctx)
         return path
 
 
@@ -278,24 +327,35 @@ def _require_overwrite(kind, path, what, param, ctx):
 
 def _require_writable(kind, path, param, ctx):
     if is_remote(path):
-        return  # writing shows it
+        if not str(path).startswith("hf://"):  # where each file is a commit
+            files.check_writable(path)
+        return
     parent = next(parent for parent in path.absolute().parents if parent.exists())
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         kind.fail(f"{path} cannot be made: {parent} is not a writable folder.", param, ctx)
 
 
-class InputFile(click.Path):
+class InputPath(click.Path):
+    """A file or a folder that is there, or an address."""
+
+    def __init__(self, **options):
+        super().__init__(exists=True, **options)
+
+    def convert(self, value, param, ctx):
+        """Return the path as it was given, or fail."""
+        return value if is_remote(value) else super().convert(value, param, ctx)
+
+
+class InputFile(InputPath):
     """A file, `-` for standard input, or a folder of files with `--format race` and the like."""
 
     def __init__(self):
-        super().__init__(exists=True, allow_dash=True)
+        super().__init__(allow_dash=True)
 
     def convert(self, value, param, ctx):
         """Return the path as it was given, or fail."""
         published = ctx and PUBLISHED.get(ctx.params.get("format"))
         self.dir_okay = bool(published and published.in_folder)
-        if is_remote(value):
-            return value
         return super().convert(value, param, ctx)
 
 
@@ -331,7 +391,10 @@ def together(*decorators):
 overwrite = option("--overwrite", is_flag=True, is_eager=True, help="Replace what exists.")
 
 trained_preset = option(
-    "--output", type=PresetFolder(), required=True, help="Folder for the trained preset."
+    "--output",
+    type=TrainedPreset(),
+    required=True,
+    help="Folder for the trained preset, also at an address such as gs://bucket/name.",
 )
 as_json = option(
     "--json", "as_json", is_flag=True, help="Print one JSON object instead of a table."
@@ -392,7 +455,7 @@ input_file = option(
 )
 tensorboard = option(
     "--tensorboard",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=LogFolder(),
     metavar="DIR",
     help="Folder for the metrics, for tensorboard --logdir DIR.",
 )
@@ -574,8 +637,29 @@ def say_rows(pairs):
 
 def megabytes(path):
     """Return the size of a file, or of all files in a folder, as text."""
-    path = local_copy(str(path)) if is_remote(path) else path
     return f"{files.size(path) / 1e6:.1f} MB"
+
+
+@contextlib.contextmanager
+def writing_preset(output):
+    """Yield the folder to write a trained preset to; for an address it is uploaded at the end.
+
+    If that fails, what was trained stays on the disk.
+    """
+    if not is_remote(output):
+        yield output
+        return
+    folder = Path(tempfile.mkdtemp(prefix="keras_lm-"))
+    preset = folder / output.name
+    try:
+        yield preset
+        files.upload(preset, output)
+    except OSError as error:
+        raise click.ClickException(
+            f"{error} The trained preset is in {preset}: keras-lm convert {preset} {output} "
+            "uploads it."
+        ) from error
+    shutil.rmtree(folder)
 
 
 @contextlib.contextmanager

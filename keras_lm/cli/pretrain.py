@@ -315,7 +315,8 @@ def pretrain_command(options):
     sentences, which are lines; next-sentence and sentence-order read pairs of them.
 
     The run can be interrupted at any time. Until it has ended, OUTPUT.unfinished holds its tokens
-    and where it is; the same command then goes on, and ends in the same weights as in one go. The
+    and where it is; the same command then goes on, and ends in the same weights as in one go; at an
+    address, such as gs://bucket/my-bert, also on another machine. The
     preset's run.toml holds all options; with it, --config repeats the run. replaced-tokens also
     writes the generator, a preset in the folder generator of the preset. Several processes train
     together by keras-lm launch, or where TF_CONFIG is set.
@@ -358,11 +359,12 @@ def pretrain_command(options):
     run, history = _train(task, corpus, words, options, strategy)
     if not workers_of(strategy).is_chief:
         return
-    task.save_to_preset(options.output, overwrite=True)
-    for objective in task.objectives:
-        for generator in objective.companions:
-            generator.save_to_preset(options.output / "generator")
-    write_config(options)
+    with opt.writing_preset(options.output) as folder:
+        task.save_to_preset(folder, overwrite=True)
+        for objective in task.objectives:
+            for generator in objective.companions:
+                generator.save_to_preset(folder / "generator")
+        write_config(options, folder)
     run.remove()
     say_rows(
         [

@@ -9,6 +9,7 @@ from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command, takes
 from keras_lm.cli.options import (
     ExportPath,
+    InputPath,
     LinesFile,
     PresetFolder,
     Source,
@@ -23,6 +24,7 @@ from keras_lm.cli.options import (
 )
 from keras_lm.datasets.row_files import batches, choose_columns, open_rows
 from keras_lm.search import DOCUMENTS, GRAPH, MOST_DOCUMENTS, ApproximateIndex, Index
+from keras_lm.utils.files import as_path
 
 READ_AT_ONCE = 1000  # rows
 STATED = ("document", "text", "sentence")  # columns of documents, the first that there is
@@ -46,7 +48,7 @@ class SearchOptions(opt.TextOptions):
 
 @click.command("search", cls=Command, short_help="Questions → the nearest texts of a file.")
 @click.argument("encoder", type=Source())
-@click.argument("documents", type=click.Path(exists=True))
+@click.argument("documents", type=InputPath())
 @click.argument("queries", nargs=-1)
 @opt.input_file
 @opt.format
@@ -96,8 +98,9 @@ def search_command(options):
     writes_only = (options.index or options.export_path) and not options.queries
     asks = options.input_file is not None or not writes_only
     _check(options)
-    documents = None if Path(options.documents).is_dir() else _read_documents(options)
-    is_approximate = documents is None and (Path(options.documents) / GRAPH).is_file()
+    folder = as_path(options.documents)
+    documents = None if folder.is_dir() else _read_documents(options)
+    is_approximate = documents is None and (folder / GRAPH).is_file()
     if documents is not None:
         is_approximate = len(documents) > MOST_DOCUMENTS
         _check_export(options, len(documents))
@@ -138,7 +141,7 @@ def _check(options):
     """Refuse options that a search does not read, and a folder that is no index."""
     if options.text_pair:
         raise click.UsageError("--text-pair is for pairs, and a search reads single texts.")
-    folder = Path(options.documents)
+    folder = as_path(options.documents)
     if not folder.is_dir():
         return
     if not (folder / DOCUMENTS).is_file():

@@ -35,9 +35,7 @@ NUM_SENTINELS = 100
     "vocab", cls=Command, short_help="A corpus → a tokenizer with a vocabulary of its own."
 )
 @click.argument("files", nargs=-1, required=True)
-@opt.option(
-    "--output", required=True, type=PresetFolder(takes_addresses=True), help="The folder to write."
-)
+@opt.option("--output", required=True, type=PresetFolder(), help="The folder to write.")
 @opt.option(
     "--kind",
     type=Choice([*KINDS]),

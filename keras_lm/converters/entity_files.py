@@ -17,6 +17,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError, Entry, require_file
+from keras_lm.utils.files import as_local
 
 # The tensor of a checkpoint that is such a file beside it.
 ENTITY_VECTORS = "entity_vectors"
@@ -55,7 +56,7 @@ def read_entities(folder: str | pathlib.Path, ids: Iterable[str] | None = None) 
         entities = read_entities("kg_embed", ["Q7259", "Q84"])
         backbone = ErnieBackbone.from_preset("ernie_base").with_entities(entities.vectors)
     """
-    folder = pathlib.Path(folder).expanduser()
+    folder = as_local(folder)
     numbers = read_entity_numbers(folder / IDS)
     if ids is not None:
         wanted = set(ids)
@@ -77,7 +78,7 @@ def read_entity_numbers(path: str | pathlib.Path) -> dict[str, int]:
     Raises:
         CheckpointError: the file is cut off or damaged; the message names the line.
     """
-    path = require_file(pathlib.Path(path).expanduser())
+    path = require_file(as_local(path))
     lines = _lines(path)
     number_of_lines = next(lines)[1].strip()
     if not number_of_lines.isdecimal():
@@ -123,7 +124,7 @@ def read_entity_names(path: str | pathlib.Path) -> dict[str, str]:
         names = read_entity_names("kg_embed")
         names["Ada Lovelace"]  # "Q7259"
     """
-    path = pathlib.Path(path).expanduser()
+    path = as_local(path)
     path = require_file(path / NAMES if path.is_dir() else path)
     names = {}
     for line, text in _lines(path):

@@ -5,6 +5,7 @@ import re
 
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.files import as_local
 
 PREFIX = "hf://"
 NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
@@ -55,7 +56,7 @@ def upload(folder: PathLike, target: str, private: bool = True) -> None:
         FileNotFoundError: if there is no such folder.
         ValueError: if `target` is not the name of a repository, or the hub refuses the files.
     """
-    folder = pathlib.Path(folder).expanduser()
+    folder = as_local(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no folder {str(folder)!r}: save a model there first.")
     name, _, branch = target.removeprefix(PREFIX).partition("@")

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError, require_file
+from keras_lm.utils.files import as_local
 
 # Entries without vectors in a file: they come first, with zeros.
 SPECIAL_TOKENS = ("<unk>", "<pad>")
@@ -78,7 +79,7 @@ def find_word_vectors(folder: pathlib.Path) -> pathlib.Path | None:
 
 def open_word_vectors(path: str | pathlib.Path) -> "WordVectors":
     """Open a file, and read only its first lines."""
-    path = require_file(pathlib.Path(path).expanduser())
+    path = require_file(as_local(path))
     layout = _recognise(path)
     if layout is None:
         with path.open("rb") as file:

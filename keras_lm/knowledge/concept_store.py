@@ -17,7 +17,7 @@ import numpy as np
 from keras_lm.knowledge.conceptnet import RELATIONS
 from keras_lm.knowledge.lemmas import key_of, lemmatizer
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.files import check_sums, replacing, write_sums
+from keras_lm.utils.files import check_sums, on_disk, replacing, write_sums
 from keras_lm.utils.user_arguments import warn
 
 DESCRIPTION = "store.json"
@@ -64,7 +64,7 @@ class ConceptStore:
     _has_warned = False
 
     def __init__(self, folder: PathLike):
-        self.folder: Path = Path(folder).expanduser()
+        self.folder: Path = on_disk(folder)
         description = self.folder / DESCRIPTION
         if not description.is_file():
             raise FileNotFoundError(
@@ -251,7 +251,7 @@ class ConceptStore:
         )
         arrays |= _strings("key", *_keys(names)) | _strings("name", names)
         digest = hashlib.sha256(json.dumps(list(relations)).encode())
-        with replacing(folder) as new:
+        with replacing(on_disk(folder)) as new:
             new.mkdir()
             for name in PARTS:
                 np.save(new / f"{name}.npy", arrays[name])

@@ -3,11 +3,11 @@
 import gzip
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 
 from keras_lm.datasets.text_lines import json_value
 from keras_lm.knowledge.stop_words import is_concept
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.files import as_local
 from keras_lm.utils.input_files import lines
 
 DUMP = "conceptnet-assertions-5.7.0.csv.gz"
@@ -60,7 +60,7 @@ def read_conceptnet(path: PathLike) -> Iterator[tuple[str, int, str, float]]:
     Source: Speer et al. 2017, https://arxiv.org/abs/1612.03975; merged relations: INK-USC/KagNet,
     `conceptnet/merge_relation.txt`. Of `/c/en/plant/n/wn/artifact`, the concept is `plant`.
     """
-    path = Path(path).expanduser()
+    path = as_local(path)
     if not path.is_file():
         raise FileNotFoundError(
             f"There is no {str(path)!r}. Get ConceptNet's dump (about 500 MB) by: curl -LO {URL}"

@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_lm.knowledge.triples import checked_triples
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.files import check_sums, replacing, write_sums
+from keras_lm.utils.files import as_local, check_sums, on_disk, replacing, write_sums
 
 DESCRIPTION = "trans_e.json"
 PARTS = ("entities", "relations")
@@ -219,6 +219,7 @@ class TransE:
 
     def save(self, folder: PathLike) -> None:
         """Write the vectors to a folder, in one step: `entities.npy`, `relations.npy`."""
+        folder = on_disk(folder)
         with replacing(folder) as new:
             new.mkdir()
             for name in PARTS:
@@ -226,7 +227,7 @@ class TransE:
             text = json.dumps({"margin": self.margin, "norm": self.norm})
             (new / DESCRIPTION).write_text(text, encoding="utf-8")
             write_sums(new, [path.name for path in new.iterdir()])
-        self.folder = Path(folder).expanduser()
+        self.folder = folder
 
     @classmethod
     def load(cls, folder: PathLike) -> Self:
@@ -236,7 +237,7 @@ class TransE:
             FileNotFoundError: if there is none.
             ValueError: if a file is damaged; it is named.
         """
-        folder = Path(folder).expanduser()
+        folder = as_local(folder)
         arguments = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
         tables = []
         for name in PARTS:

@@ -1,13 +1,12 @@
 """Triples of a knowledge graph in OpenKE's plain files."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.files import replacing
+from keras_lm.utils.files import as_local, on_disk, replacing
 from keras_lm.utils.input_files import require_text
 
 ENTITIES, RELATIONS = "entity2id.txt", "relation2id.txt"
@@ -36,7 +35,7 @@ def read_triples(folder: PathLike, split: str = "train") -> tuple[list[str], lis
         keras_lm.knowledge.write_triples("wordless", entities, relations, [[0, 0, 1]])
         entities, relations, triples = keras_lm.knowledge.read_triples("wordless")
     """
-    folder = Path(folder).expanduser()
+    folder = as_local(folder)
     entities, relations = (_read_names(folder / name) for name in (ENTITIES, RELATIONS))
     path = folder / f"{split}2id.txt"
     limits = {"head": len(entities), "tail": len(entities), "relation": len(relations)}
@@ -77,7 +76,7 @@ def write_triples(
         keras_lm.knowledge.write_triples("held", ["ice", "fall"], ["Causes"], [[0, 0, 1]], "test")
     """
     triples = checked_triples(triples, len(entities), len(relations))
-    folder = Path(folder).expanduser()
+    folder = on_disk(folder)
     for file, names in ((ENTITIES, entities), (RELATIONS, relations)):
         for name in names:
             if not name.strip() or name != name.strip() or "\t" in name or "\n" in name:

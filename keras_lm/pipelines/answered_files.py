@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -27,7 +26,7 @@ from keras_lm.pipelines.corpus_parts import open_unpacked
 from keras_lm.pipelines.running import input_error, run
 from keras_lm.serving.predictors import by_length, open_predictor
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.files import naming_a_full_disk
+from keras_lm.utils.files import naming_a_full_disk, state_of
 from keras_lm.utils.json_values import first_line, json_line, plain
 from keras_lm.utils.table_files import refuse_binary
 from keras_lm.utils.user_arguments import checks_flags
@@ -176,7 +175,7 @@ def answer_files(
     names = handler.load_model().inputs  # raises if the model cannot be loaded
     given = {"text": text, "text_pair": text_pair}
     chosen = given | ({"skip_empty": True} if skip_empty else {})
-    made_from = json.dumps([_identity(model), handler.options, names, chosen])
+    made_from = json.dumps([str(model), state_of(model), handler.options, names, chosen])
     growing = beam_files.GrowingFolder(folder, INDEX, overwrite)
     read = ReadRows(names, given, growing.path, made_from, skip_empty)
 
@@ -215,14 +214,6 @@ def answer_files(
     parts = [shard[kind] for shard in index["shards"] for kind in ("name", "failures")]
     growing.finish([INDEX, *filter(None, parts)])
     return index
-
-
-def _identity(model):
-    """Return an identifier that changes if another model is saved at the same path."""
-    path = Path(model).expanduser()
-    paths = [path, *sorted(path.rglob("*"))] if path.exists() else []
-    stats = [(str(file), file.stat()) for file in paths if file.is_file()]
-    return [str(model), [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]]
 
 
 class Key(NamedTuple):

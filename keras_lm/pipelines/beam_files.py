@@ -1,4 +1,4 @@
-"""Finding files on Beam's filesystems or at fsspec's addresses, and writing them atomically.
+"""Files on Beam's filesystems, or else at fsspec's addresses: found, and written atomically.
 
 On a local disk, an unfinished folder is `NAME.unfinished`, and is renamed at the end. Elsewhere
 folders cannot be renamed in one step; the index is written last, and shows that the folder is
@@ -17,7 +17,7 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from keras_lm.utils import files, input_files
-from keras_lm.utils.files import find_remote, open_file
+from keras_lm.utils.files import as_path, find_remote, open_file
 from keras_lm.utils.folder_lock import HOLDER, take
 
 NOTE = ".note.json"
@@ -73,14 +73,36 @@ def find_inputs(patterns):
 
 def join(folder, name):
     """Return the path of a file in a folder."""
-    return FileSystems.join(str(folder), name)
+    return os.path.join(folder, name) if is_local(folder) else f"{str(folder).rstrip('/')}/{name}"
+
+
+def _exists(path):
+    return FileSystems.exists(path) if _beam_reads(path) else as_path(path).exists()
+
+
+def _remove(paths):
+    """Remove files of one folder."""
+    if paths and _beam_reads(paths[0]):
+        FileSystems.delete(paths)
+        return
+    for path in paths:
+        as_path(path).unlink()
+
+
+def _files_in(folder):
+    """Return the paths of a folder's files, by their names."""
+    if not _beam_reads(folder):
+        paths = as_path(folder).iterdir() if _exists(folder) else ()
+        return {path.name: str(path) for path in paths if path.is_file()}
+    matched = FileSystems.match([join(folder, "*")])[0].metadata_list
+    return {FileSystems.split(file.path)[1]: file.path for file in matched}
 
 
 def read_json(path):
     """Return the content of a JSON file, or None if there is no such file."""
-    if not FileSystems.exists(path):
+    if not _exists(path):
         return None
-    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+    with open_bytes(path) as file:
         return json.loads(file.read())
 
 
@@ -93,7 +115,7 @@ def write_json(path, content):
 @contextlib.contextmanager
 def writing(path):
     """Yield the path of a new local file, which is moved or copied to `path` at the end."""
-    if is_local(path):
+    if is_local(path) or not _beam_reads(path):
         with files.replacing(path) as new:
             yield str(new)
         return
@@ -113,7 +135,7 @@ def note_of(folder, name, digest):
     """Return the note of a finished part of a folder, if its input had this digest, or None."""
     note = read_json(join(folder, name + NOTE))
     same = note is not None and note["digest"] == digest
-    return note if same and FileSystems.exists(join(folder, name)) else None
+    return note if same and _exists(join(folder, name)) else None
 
 
 class GrowingFolder:
@@ -125,28 +147,35 @@ class GrowingFolder:
     def __init__(self, folder, index, overwrite=False):
         folder = str(folder).removeprefix("file://")
         if not _beam_reads(folder):
-            scheme = folder.partition("://")[0]
-            raise ValueError(
-                f"folder={folder!r}: Beam writes to disks, and with its packages to gs:// "
-                f"(apache-beam[gcp]), s3:// ([aws]), azfs:// ([azure]) and hdfs://, and has no "
-                f"filesystem for {scheme}:// here: write to a disk, and copy the folder."
-            )
+            files.check_writable(as_path(folder))
         self.folder = str(Path(folder).expanduser().absolute()) if is_local(folder) else str(folder)
         self.index = index
         self.path = f"{self.folder}.unfinished" if is_local(folder) else self.folder
         if is_local(folder):
             files.require_free(Path(self.folder), f"has no {index}", marker=index)
-        if not overwrite and FileSystems.exists(join(self.folder, index)):
+        else:
+            self._require_ours()
+        if not overwrite and _exists(join(self.folder, index)):
             raise FileExistsError(f"{folder} exists: choose another folder, or overwrite it.")
-        if not is_local(folder) and FileSystems.exists(join(self.folder, index)):
-            FileSystems.delete([join(self.folder, index)])  # the parts are going to change
+        if not is_local(folder) and _exists(join(self.folder, index)):
+            _remove([join(self.folder, index)])  # the parts are going to change
         self._lock = None
         if is_local(folder):  # elsewhere there are no locks
             self._lock = take(self.path)
             self._remove_kept()
             return
         with contextlib.suppress(OSError):  # it exists
-            FileSystems.mkdirs(self.path)
+            if _beam_reads(folder):  # of others, writing a file makes it
+                FileSystems.mkdirs(self.path)
+
+    def _require_ours(self):
+        """Raise a FileExistsError if a folder that is not local has files, and none is ours."""
+        names = _files_in(self.folder)
+        ours = (self.index, NOTE, files.WRITING)
+        if names and not any(name.endswith(ours) for name in names):
+            raise FileExistsError(
+                f"{self.folder} exists and has no {self.index}: choose another folder."
+            )
 
     def _remove_kept(self):
         for path in Path(self.path).glob(f"*{KEPT}") if is_local(self.path) else ():
@@ -154,10 +183,8 @@ class GrowingFolder:
 
     def finish(self, names):
         """Rename the folder, with only the files in `names` in it; return its index."""
-        paths = [file.path for file in FileSystems.match([join(self.path, "*")])[0].metadata_list]
-        paths = [path for path in paths if FileSystems.split(path)[1] not in names]
-        if paths:  # notes, and leftovers of an earlier run with other settings
-            FileSystems.delete(paths)
+        # The others are notes, and leftovers of an earlier run with other settings.
+        _remove([path for name, path in _files_in(self.path).items() if name not in names])
         if is_local(self.folder):
             files.sync(self.path)
             Path(self.path, HOLDER).unlink(missing_ok=True)

@@ -90,6 +90,8 @@ def free(folder, overwrite):
     """Return the folder of a new preset, or raise the FileExistsError of `save`."""
     folder = files.as_path(folder)
     files.require_free(folder, "is not a preset", marker=PRESET_CONFIG)
+    if files.is_half_uploaded(folder):
+        return folder
     if overwrite is None and folder.is_dir():
         others = sorted(p.name for p in folder.iterdir() if not OF_PRESETS.fullmatch(p.name))
         if others:

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from keras_lm.converters import checked_files
 from keras_lm.converters.checked_files import save_checked
 from keras_lm.training.optimizers import schedule_and_steps
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.files import replacing
+from keras_lm.utils.files import RemotePath, as_path, is_remote, on_disk, reading, replacing
 from keras_lm.utils.optional_dependencies import require
 from keras_lm.utils.processes import IS_JAX, as_array, check_agreement, gather, workers_of
 from keras_lm.utils.user_arguments import is_finite
@@ -42,8 +43,11 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     Of several workers, the chief writes the file and all read it: it has to lie where all can. A
     run may go on with another number of workers, and on JAX on other devices, in another layout.
 
+    A file at an address is uploaded at each save, so that another machine can go on. If an upload
+    fails during training, it warns and trains on: the next save tries again.
+
     Args:
-        path: of the file.
+        path: of the file, on a disk or at an address.
         settings: JSON-serializable dict of what else determines the run, such as its batch size; a
             run with other settings cannot continue from this file.
         minutes: float. Minutes between two saves, at the end of a step.
@@ -66,7 +70,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         stopping: keras.callbacks.EarlyStopping | None = None,
     ):
         super().__init__()
-        self.path: Path = Path(path).expanduser()
+        self.path: Path | RemotePath = as_path(path)
         self.settings = json.loads(json.dumps(settings or {}))  # as they come back from the file
         self.minutes = minutes
         self.carried = list(carried)
@@ -113,7 +117,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     def _load(self, model, variables):
         # All is checked before anything is used.
         try:
-            with safe_open(self.path, framework="numpy") as file:
+            with reading(self.path) as path, safe_open(path, framework="numpy") as file:
                 expected = checked_files.stated_checksums(self.path, file.metadata())
                 about = json.loads(file.metadata()["training"])
                 names = list(file.keys())
@@ -219,8 +223,18 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         return step % STEPS_TO_ASK == 0 and bool(gather(strategy, int(is_due))[0])
 
     def _save_unless_broken(self, logs):
-        if np.isfinite((logs or {}).get("loss", 0.0)):
+        if not np.isfinite((logs or {}).get("loss", 0.0)):
+            return
+        try:
             self.save()
+        except OSError as error:
+            if not is_remote(self.path):
+                raise
+            self._saved_at = time.monotonic()
+            warnings.warn(
+                f"step {self.step} is not saved, and training goes on until the next save: {error}",
+                stacklevel=2,
+            )
 
     def _teachers(self, model):
         """Return a digest of the weights of each teacher, a list of str; they do not change."""
@@ -284,7 +298,7 @@ class OrbaxTrainingCheckpoint(TrainingCheckpoint):
                 f"{keras.backend.backend()!r}: use TrainingCheckpoint(FILE)."
             )
         self._orbax = require("orbax.checkpoint", "OrbaxTrainingCheckpoint")
-        super().__init__(path, *args, **kwargs)
+        super().__init__(on_disk(path), *args, **kwargs)
         if self.path.is_file():
             raise ValueError(f"path={str(path)!r} is a file: pass a folder, such as 'run.orbax'.")
         options = self._orbax.CheckpointManagerOptions(
@@ -357,7 +371,7 @@ def _sum_of_bits(array):
 
 def checkpoint_at(path, *args, **kwargs):
     """Return the callback for a path: for a folder of Orbax if its name ends with `.orbax`."""
-    is_folder = Path(path).suffix == ".orbax"
+    is_folder = as_path(path).suffix == ".orbax"
     return (OrbaxTrainingCheckpoint if is_folder else TrainingCheckpoint)(path, *args, **kwargs)
 
 

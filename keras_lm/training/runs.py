@@ -1,14 +1,14 @@
 """Training in a folder of its own, which an interrupted run goes on from.
 
 While a run goes on, `OUTPUT.unfinished` holds what it is (`run.json`), its tokens, and how far it
-has come; the same call goes on from there, and removes the folder at the end.
+has come; the same call goes on from there, and removes the folder at the end. If the output is at
+an address, so is the folder, and any machine can go on.
 """
 
 import contextlib
 import hashlib
 import json
 import math
-import shutil
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,12 +18,13 @@ import keras
 import numpy as np
 
 from keras_lm import data
+from keras_lm.data.shards import INDEX
 from keras_lm.tensorflow import tf
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.streams import fit_streams
 from keras_lm.training.windows import fit_epochs, fit_windows
 from keras_lm.utils.argument_types import PathLike, RawLabels, RawTexts
-from keras_lm.utils.files import replacing
+from keras_lm.utils.files import RemotePath, as_path, remove_folder, replacing
 from keras_lm.utils.processes import chief_first, workers_of
 
 STATE = "state.safetensors"
@@ -35,7 +36,8 @@ class Run:
     Of the workers of a strategy, the chief writes, and all see the folder.
 
     Args:
-        output: `Path` of the preset to be written at the end; the run's folder lies beside it.
+        output: path, or address, of the preset to be written at the end; the run's folder lies
+            beside it.
         settings: dict of what has to be the same for a run to go on.
         strategy: `tf.distribute.Strategy`. Default: the one in whose scope this is called.
         say: function of a str, for what a user wants to know.
@@ -45,7 +47,7 @@ class Run:
 
     Example:
 
-        run = keras_lm.training.Run(Path("my-gpt2"), {"corpus": "reports", "epochs": 3})
+        run = keras_lm.training.Run("my-gpt2", {"corpus": "reports", "epochs": 3})
         run.fit(task, keras_lm.data.read_documents("reports/*.txt"), epochs=3)
         task.save_to_preset("my-gpt2")
         run.remove()
@@ -59,7 +61,8 @@ class Run:
         say: Callable[[str], None] = print,
     ):
         self.strategy: Any = strategy or tf.distribute.get_strategy()
-        self.folder: Path = output.with_name(f"{output.name}.unfinished")
+        output = as_path(output)
+        self.folder: Path | RemotePath = output.with_name(f"{output.name}.unfinished")
         self.say = say
         about = self.folder / "run.json"
         settings = json.loads(json.dumps(settings, default=str))
@@ -229,10 +232,11 @@ class Run:
     def _written(self, task, documents, name, rows):
         folder = self.folder / name
         length = task.packing["sequence_length"]
-        if not folder.exists() and rows is None:
+        is_there = (folder / INDEX).is_file()
+        if not is_there and rows is None:
             number = data.write_token_shards(documents, task.tokenizer, length, folder)
             self.say(f"{name}: {number:,} windows of {length} tokens")
-        elif not folder.exists():
+        elif not is_there:
             template = task.packer.template
             number = data.write_row_shards(
                 documents, task.tokenizer, template, length, folder, **rows
@@ -243,7 +247,7 @@ class Run:
     def remove(self) -> None:
         """Remove the folder of the run."""
         if workers_of(self.strategy).is_chief:
-            shutil.rmtree(self.folder)
+            remove_folder(self.folder)
 
 
 class SeveralSeeds(Run):
@@ -277,9 +281,9 @@ class SeveralSeeds(Run):
                     task.save_to_preset(self.folder / f"best-{seed}")
                 with replacing(path) as new:
                     new.write_text(json.dumps(done) + "\n", encoding="utf-8")
-                for old in self.folder.glob("best-*"):
-                    if old.name != f"best-{best}":
-                        shutil.rmtree(old)
+                for old in [*self.folder.iterdir()]:
+                    if old.name.startswith("best-") and old.name != f"best-{best}":
+                        remove_folder(old)
                 if run:
                     run.remove()
             metrics = [metric for metric in done[seed] if metric.startswith("val_")]

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import pathlib
 
 import numpy as np
 import safetensors
@@ -80,7 +79,7 @@ def load(task, path, format, call, is_learnt, shapes):
         CheckpointError: if the file is damaged or of another format.
         ValueError: if it belongs to another backbone, or to a task of other shapes.
     """
-    path = pathlib.Path(path).expanduser()
+    path = files.as_path(path)
     settings, arrays = _read(path, format, call)
     try:
         backbone, expected = settings["backbone"], shapes(settings)
@@ -121,7 +120,8 @@ def _read(path, format, call):
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist: pass a file by {call}.")
     try:
-        metadata, arrays = read_checked(path)
+        with files.reading(path) as local:
+            metadata, arrays = read_checked(local)
         if metadata.get("format") == format:
             return json.loads(metadata["settings"]), arrays
     except CheckpointError:

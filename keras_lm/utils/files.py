@@ -8,9 +8,8 @@ changed byte changes a sum, and sums are taken ten times as fast as a CRC. They 
 
 Files may lie at addresses: `s3://…`, `gs://…`, `memory://…`, `hf://datasets/…`, `https://…`. fsspec
 opens them, with the package that it has for a scheme, such as s3fs or gcsfs. Where that is not
-installed, or fsspec does not know the scheme, TensorFlow's filesystem opens it if it can. Nothing
-is renamed there: files are uploaded whole, and of a folder the one by which readers know that it is
-complete comes last.
+installed, or fsspec does not know the scheme, TensorFlow's filesystem opens it if it can. A file is
+uploaded whole; of a folder, the one by which readers know that it is complete comes last.
 """
 
 import contextlib
@@ -24,6 +23,7 @@ import posixpath
 import re
 import shutil
 import tempfile
+import uuid
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -52,7 +52,11 @@ ONE_FILE = {"litert": "a .tflite", "onnx": "an .onnx", "web": "a page"}
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")  # of two letters at least, unlike a drive
 OF_A_PATH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")  # what `Path` makes of an address
 # By which readers know that a folder is complete, or what it is.
-LAST = ("keras_lm.json", "tokens.json", "saved_model.pb", "config.json", "metadata.json")
+LAST = ("keras_lm.json", "tokens.json", "documents.json", "saved_model.pb", "config.json")
+LAST = (*LAST, "metadata.json")
+UPLOADING = ".uploading"  # in a folder at an address until all of its files are there
+# Filesystems on which a file appears once it is complete; of others it is moved to its place.
+OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hf", "memory", "http", "https"}
 VERSION = ("size", "ETag", "etag", "mtime", "LastModified", "updated", "created", "generation")
 
 # From linux/fs.h and fcntl.h.
@@ -255,9 +259,18 @@ def sync_one(path):
         os.close(descriptor)
 
 
+def is_half_uploaded(folder):
+    """Return whether a folder is at an address, to which an upload was interrupted."""
+    return is_remote(folder) and (folder / UPLOADING).is_file()
+
+
 def require_free(folder, reason, marker=None):
-    """Raise a FileExistsError if `folder` is a file, or has files but not the file `marker`."""
+    """Raise a FileExistsError if `folder` is a file, or has files but not the file `marker`.
+
+    One to which an upload was interrupted is free.
+    """
     is_ours = marker is not None and (folder / marker).is_file()
+    is_ours = is_ours or is_half_uploaded(folder)
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not is_ours):
         raise FileExistsError(f"{folder} exists and {reason}: choose another folder.")
 
@@ -271,11 +284,13 @@ def export_format(path, format=None):
 
 
 def size(path):
-    """Return the size in bytes of a file, at an address, too, or of all files in a folder."""
+    """Return the size in bytes of a file, or of all files in a folder, at an address, too."""
     if is_remote(path):
         with naming(path):
             remote, name = filesystem(str(path))
-            return remote.size(name)
+            if remote.isfile(name):
+                return remote.size(name)
+            return sum(about["size"] for about in remote.find(name, detail=True).values())
     path = Path(path)
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())
@@ -418,6 +433,9 @@ class RemotePath:
     def __repr__(self):
         return f"RemotePath({self.address!r})"
 
+    def __reduce__(self):  # copies and other processes open it anew
+        return RemotePath, (self.address,)
+
     def __truediv__(self, name):
         return RemotePath(f"{self.address}/{name}")
 
@@ -470,6 +488,17 @@ class RemotePath:
             files, path = self._files
             return files.open(path, mode)
 
+    def unlink(self) -> None:
+        """Remove a file."""
+        with naming(self.address, "removed"):
+            files, path = self._files
+            files.rm_file(path)
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        """Return the text of a file."""
+        with self.open() as file:
+            return file.read().decode(encoding)
+
 
 def filesystem(address: str) -> tuple[Any, str]:
     """Return the filesystem of an address, with fsspec's methods, and what it calls the address.
@@ -483,7 +512,7 @@ def filesystem(address: str) -> tuple[Any, str]:
 
         return fsspec.core.url_to_fs(address)
     except (ImportError, ValueError) as error:
-        if files := _tensorflow_files(address):
+        if files := tensorflow_files(address):
             return files, address
         if isinstance(error, ImportError):
             raise ImportError(f"{address}: {error}") from error
@@ -493,20 +522,34 @@ def filesystem(address: str) -> tuple[Any, str]:
         ) from error
 
 
-def _tensorflow_files(address):
+def tensorflow_files(address: str) -> "TensorFlowFiles | None":
+    """Return TensorFlow's filesystem if it knows the scheme of an address, or None."""
     from keras_lm.tensorflow import IS_INSTALLED, tf
 
     known = IS_INSTALLED and tf.io.gfile.get_registered_schemes()
-    return TensorFlowFiles(tf.io.gfile) if known and SCHEME.match(address)[1] in known else None
+    scheme = SCHEME.match(address)[1]
+    return TensorFlowFiles(tf.io.gfile, scheme) if known and scheme in known else None
 
 
 class TensorFlowFiles:
     """`tf.io.gfile` with the methods of fsspec that are called here; paths are addresses."""
 
-    def __init__(self, gfile: Any):
-        self.gfile = gfile
+    def __init__(self, gfile: Any, protocol: str):
+        self.gfile, self.protocol = gfile, protocol
         self.exists, self.isdir = gfile.exists, gfile.isdir
-        self.glob, self.rm_file, self.makedirs = gfile.glob, gfile.remove, gfile.makedirs
+        self.glob, self.rm_file = gfile.glob, gfile.remove
+
+    def invalidate_cache(self):
+        pass  # there is none
+
+    def makedirs(self, path, exist_ok=True):
+        self.gfile.makedirs(path)
+
+    def rm(self, path, recursive=True):
+        self.gfile.rmtree(path)
+
+    def mv(self, old, new):
+        self.gfile.rename(old, new, overwrite=True)
 
     def isfile(self, path):
         return self.exists(path) and not self.isdir(path)
@@ -535,6 +578,7 @@ class TensorFlowFiles:
     def put_file(self, local, path):
         self.makedirs(posixpath.dirname(path))
         with open(local, "rb") as source, self.gfile.GFile(path, "wb") as target:
+            target.write(b"")  # what is never written to makes no file
             shutil.copyfileobj(source, target)
 
     def get_file(self, path, local):
@@ -587,13 +631,19 @@ def local_copy(address: str) -> Path:
     with naming(address):
         files, root = filesystem(address)
         root = root.rstrip("/")
+        files.invalidate_cache()  # of what another process may have changed
         if files.isfile(root):
             listing = {root: {"size": files.size(root)}}
         else:
             listing = files.find(root, detail=True)
         if not listing:
             raise FileNotFoundError(f"There is no file and no folder {address!r}.")
-        state = {name: {key: about.get(key) for key in VERSION} for name, about in listing.items()}
+        if f"{root}/{UPLOADING}" in listing:
+            raise FileNotFoundError(
+                f"{address} is not complete: an upload goes on, or was interrupted. Wait, or "
+                "repeat what writes it."
+            )
+        state = _state(listing)
         if address in _COPIES and _COPIES[address][0] == state:
             return _COPIES[address][1]
         folder = tempfile.TemporaryDirectory(prefix="keras_lm-")
@@ -608,6 +658,42 @@ def local_copy(address: str) -> Path:
         return copy
 
 
+def _state(listing):
+    return {
+        name: {key: str(about[key]) for key in VERSION if key in about}
+        for name, about in listing.items()
+    }
+
+
+def state_of(path: str | os.PathLike) -> dict[str, dict[str, str]]:
+    """Return names of the files of a folder, or a file, and what changes if one is replaced.
+
+    Of `hf://owner/name`, nothing is known.
+    """
+    if is_remote(path) and not str(path).startswith("hf://"):
+        with naming(path):
+            files, root = filesystem(str(path))
+            return _state(files.find(root, detail=True))
+    path = Path(path).expanduser()
+    paths = [path, *sorted(path.rglob("*"))] if path.exists() else []
+    stats = {str(file): file.stat() for file in paths if file.is_file()}
+    return _state({p: {"size": s.st_size, "mtime": s.st_mtime_ns} for p, s in stats.items()})
+
+
+@contextlib.contextmanager
+def reading(path: Path | RemotePath) -> Iterator[Path]:
+    """Yield the path of a file of this machine: of an address, that of a temporary copy."""
+    if not is_remote(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="keras_lm-") as folder:
+        copy = Path(folder, path.name)
+        with naming(path):
+            files, name = filesystem(str(path))
+            files.get_file(name, str(copy))
+        yield copy
+
+
 def as_local(path: str | os.PathLike) -> Path:
     """Return a path of this machine: that of a copy, of an address but for `hf://owner/name`."""
     is_address = is_remote(path) and not str(path).startswith("hf://")
@@ -620,8 +706,8 @@ def as_local(path: str | os.PathLike) -> Path:
 @contextlib.contextmanager
 def uploading(path: RemotePath) -> Iterator[Path]:
     """Yield a temporary path to write a file or a folder to, and upload it at the end."""
-    with tempfile.TemporaryDirectory(prefix="keras_lm-") as folder:
-        new = Path(folder) / f"new{path.suffix}"
+    with hidden(tempfile.gettempdir(), f"keras_lm-{path.name}") as folder:
+        new = folder / f"new{path.suffix}"
         yield new
         upload(new, path)
 
@@ -629,7 +715,8 @@ def uploading(path: RemotePath) -> Iterator[Path]:
 def upload(new: Path, path: RemotePath) -> None:
     """Copy a local file or folder to an address, in the place of what is there.
 
-    A folder loses the file that shows that it is complete before the others change.
+    A folder loses the file that shows that it is complete before the others change. Until all are
+    there it has the file `UPLOADING`, by which the next upload knows that it may go there.
     """
     with naming(path, "written"):
         files, root = filesystem(str(path))
@@ -641,16 +728,49 @@ def upload(new: Path, path: RemotePath) -> None:
         base = root.rstrip("/") + "/"
         old = {name[len(base) :] for name in files.find(base)} if files.exists(root) else set()
         order = sorted(local, key=lambda name: (posixpath.basename(name) in LAST, name))
+        _put_empty(files, base + UPLOADING)
         for name in sorted(old, key=lambda name: posixpath.basename(name) not in LAST):
-            if name not in local or posixpath.basename(name) in LAST:
+            if name != UPLOADING and (name not in local or posixpath.basename(name) in LAST):
                 files.rm_file(base + name)
         for name in order:
             _put(files, local[name], base + name)
+        files.rm_file(base + UPLOADING)
 
 
 def _put(files, source, target):
+    schemes = getattr(files, "protocol", ())
+    schemes = {schemes} if isinstance(schemes, str) else {*schemes}
+    new = target if schemes & OBJECT_STORES else f"{target}{WRITING}"
     try:
-        files.put_file(str(source), target)
+        files.put_file(str(source), new)
     except FileNotFoundError:  # some have folders, which are made first
-        files.makedirs(posixpath.dirname(target), exist_ok=True)
-        files.put_file(str(source), target)
+        files.makedirs(posixpath.dirname(new), exist_ok=True)
+        files.put_file(str(source), new)
+    if new != target:
+        files.mv(new, target)
+
+
+def _put_empty(files, target):
+    with tempfile.NamedTemporaryFile() as empty:
+        _put(files, empty.name, target)
+
+
+def check_writable(path: RemotePath) -> None:
+    """Raise an OSError if no file can be written beside an address, and removed."""
+    probe = path.with_name(f".{path.name}-{uuid.uuid4().hex}{WRITING}")
+    with naming(path, "written"):
+        files, name = filesystem(str(probe))
+        _put_empty(files, name)
+        files.rm_file(name)
+
+
+def remove_folder(path: Path | RemotePath) -> None:
+    """Remove a folder, on a disk or at an address, if it is there."""
+    if not is_remote(path):
+        if path.exists():
+            shutil.rmtree(path)
+        return
+    with naming(path, "removed"):
+        files, name = filesystem(str(path))
+        if files.exists(name):
+            files.rm(name, recursive=True)

@@ -1,5 +1,6 @@
 """A tiny preset, what becomes of it by the commands, and the ways to call them."""
 
+import functools
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from keras_lm import presets, tasks
 from keras_lm.cli import main
 from keras_lm.models import BertBackbone
 from keras_lm.tokenizers import WordPieceTokenizer
+from keras_lm.training.runs import Run
 
 COMMAND = Path(sys.executable).with_name("keras-lm")
 VOCABULARY = [
@@ -67,6 +69,22 @@ def installed():
         return subprocess.Popen([COMMAND, *map(str, arguments)], env=env | variables, **pipes)
 
     return installed
+
+
+@pytest.fixture
+def interrupt(monkeypatch, interrupt_before):
+    """`interrupt(step)` has Ctrl-C come before this step of a run; each step is saved."""
+    monkeypatch.setattr(Run, "fit_texts", functools.partialmethod(Run.fit_texts, minutes=0))
+    usual = keras.callbacks.TerminateOnNaN
+
+    def at(step):
+        def callback():
+            monkeypatch.setattr(keras.callbacks, "TerminateOnNaN", usual)
+            return interrupt_before(step)
+
+        monkeypatch.setattr(keras.callbacks, "TerminateOnNaN", callback)
+
+    return at
 
 
 @pytest.fixture(scope="session")

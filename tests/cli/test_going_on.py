@@ -1,15 +1,14 @@
 """`finetune` and `distill` of rows: killed and begun again, they end in the same weights."""
 
-import functools
+import sys
 import time
 
-import keras
 import numpy as np
 import pytest
 
 from keras_lm import presets, tasks
 from keras_lm.models import BertBackbone
-from keras_lm.training.runs import Run
+from keras_lm.utils import files
 
 CSV = "text,label\n" + "".join(
     f"{text},{label}\n"
@@ -27,22 +26,6 @@ OPTIONS = ["--epochs", 3, "--batch-size", 3, "--learning-rate", 0.02, "--validat
 
 def weights(preset):
     return (preset / "model.safetensors").read_bytes()
-
-
-@pytest.fixture
-def interrupt(monkeypatch, interrupt_before):
-    """`interrupt(step)` has Ctrl-C come before this step of a run; each step is saved."""
-    monkeypatch.setattr(Run, "fit_texts", functools.partialmethod(Run.fit_texts, minutes=0))
-    usual = keras.callbacks.TerminateOnNaN
-
-    def at(step):
-        def callback():
-            monkeypatch.setattr(keras.callbacks, "TerminateOnNaN", usual)
-            return interrupt_before(step)
-
-        monkeypatch.setattr(keras.callbacks, "TerminateOnNaN", callback)
-
-    return at
 
 
 def words_and_labels(write):
@@ -110,8 +93,12 @@ def test_a_run_that_saved_nothing_may_change(run, write, tiny, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["finetune", "distill"])
-def test_killed_and_started_again(run, installed, write, tokenizer, critic, tmp_path, command):
+@pytest.mark.parametrize(
+    ("command", "where"), [("finetune", ""), ("distill", ""), ("distill", "file://")]
+)
+def test_killed_and_started_again(
+    run, installed, write, tokenizer, critic, tmp_path, command, where
+):
     train, tiny = write("train.csv", CSV), tmp_path / "tiny"
     backbone = BertBackbone(
         tokenizer.vocabulary_size, 1, 2, 8, 16, max_sequence_length=24, dropout=0.2
@@ -124,13 +111,14 @@ def test_killed_and_started_again(run, installed, write, tokenizer, critic, tmp_
     line += [*OPTIONS[2:], "--epochs", 6, "--output"]
     run(*line, tmp_path / "whole")
     state = tmp_path / "new.unfinished" / "state.safetensors"
-    process = installed(*line, tmp_path / "new")
+    line.append(f"{where}{tmp_path}/new")
+    process = installed(*line)
     while process.poll() is None and not state.is_file():
         time.sleep(0.02)
     process.kill()
     process.communicate()
     assert state.is_file() and not (tmp_path / "new").exists()
-    process = installed(*line, tmp_path / "new")
+    process = installed(*line)
     said, errors = process.communicate()
     assert process.returncode == 0, errors
     assert b"Going on with the run" in said
@@ -138,3 +126,31 @@ def test_killed_and_started_again(run, installed, write, tokenizer, critic, tmp_
     for ours, other in zip(actual.weights, expected.weights, strict=True):
         np.testing.assert_array_equal(ours.numpy(), other.numpy(), err_msg=ours.path)
     assert not state.parent.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+@pytest.mark.parametrize("by", ["memory", "file", "tensorflow"])
+def test_an_output_at_an_address(run, fail, interrupt, write, tiny, tmp_path, monkeypatch, by):
+    """By fsspec, or by TensorFlow's filesystem; the state lies there, too, beside the preset."""
+    if by == "tensorflow":
+        monkeypatch.setitem(sys.modules, "fsspec", None)
+    train = write("train.csv", CSV)
+    line = ["finetune", tiny, train, *OPTIONS, "--seed", 1, "--output"]
+    run(*line, tmp_path / "whole")
+    address = f"{'memory' if by == 'memory' else 'file'}://{tmp_path}/new"
+    logs = tmp_path / "logs"
+    line = [*line[:-1], "--tensorboard", f"file://{logs}", "--output"]
+    interrupt(5)
+    message = fail(*line, address)
+    assert f"The same command goes on from what {address}.unfinished holds" in message
+    assert not files.as_path(f"{address}/keras_lm.json").exists()
+    assert f"Going on with the run in {address}.unfinished" in run(*line, address)
+    copy = files.local_copy(address)
+    assert weights(copy) == weights(tmp_path / "whole")
+    assert f'output = "{address}"' in (copy / "run.toml").read_text()
+    names = {path.name for path in (tmp_path / "whole").iterdir()}
+    assert {path.name for path in copy.iterdir()} == names
+    assert not files.find_remote(f"{address}.unfinished/*")
+    assert "is a preset already" in fail(*line, address)
+    assert [*logs.rglob("events.*")]

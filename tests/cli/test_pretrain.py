@@ -14,6 +14,7 @@ from keras_lm.cli.command import RECIPES, tomllib
 from keras_lm.cli.objective_options import ObjectiveOptions, default_objectives
 from keras_lm.tokenizers import BytePairTokenizer, ByteTokenizer, EntityTokenizer, Tokenizer
 from keras_lm.tokenizers.sentence_piece_model import BYTES
+from keras_lm.utils import files
 
 END = "<|endoftext|>"
 CORPUS = "the film was good\nthe song was loud\n\nbad film , good song\n" * 4
@@ -69,8 +70,9 @@ def weights(folder):
 
 
 @pytest.mark.slow
-def test_pretrain_interrupted_and_not(run, fail, pretrain, interrupt, corpus, tmp_path):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
+@pytest.mark.parametrize("where", ["", "memory://"])
+def test_pretrain_interrupted_and_not(run, fail, pretrain, interrupt, corpus, tmp_path, where):
+    whole, parts = tmp_path / "whole", files.as_path(f"{where}{tmp_path}/parts")
     shown = run(*pretrain(whole, "--dropout", 0.1, "--validation", corpus))
     assert "GPT2Backbone" in shown and "validation perplexity" in shown
 
@@ -83,8 +85,9 @@ def test_pretrain_interrupted_and_not(run, fail, pretrain, interrupt, corpus, tm
     assert "another text" in fail(*[arguments[0], __file__, *arguments[2:]])
     interrupt(None)
     assert "Going on with the run" in run(*arguments)
-    assert weights(parts) == weights(whole)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["parts", "whole"]
+    assert weights(files.as_local(parts)) == weights(whole)
+    there = sorted(path.name for path in files.as_path(f"{where}{tmp_path}").iterdir())
+    assert there == (["parts"] if where else ["parts", "whole"])
 
 
 def test_what_it_trains_is_a_task(run, pretrain, corpus, tmp_path, answers):

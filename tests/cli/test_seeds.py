@@ -8,6 +8,7 @@ import pytest
 from keras_lm import tasks
 from keras_lm.models import GPT2Backbone
 from keras_lm.tokenizers import train_vocabulary
+from keras_lm.utils import files
 
 pytestmark = pytest.mark.eager
 
@@ -25,8 +26,10 @@ def arguments(write, tiny):
     return ["finetune", tiny, write("train.csv", CSV), "--validation", held_out, *options]
 
 
-def test_the_best_seed_is_kept(run, fail, arguments, tmp_path, monkeypatch):
-    several = [*arguments, "--seed", 4, "--seeds", 2, "--output", tmp_path / "several"]
+@pytest.mark.parametrize("where", ["", pytest.param("memory://", marks=pytest.mark.slow)])
+def test_the_best_seed_is_kept(run, fail, arguments, tmp_path, monkeypatch, where):
+    output = files.as_path(f"{where}{tmp_path}/several")
+    several = [*arguments, "--seed", 4, "--seeds", 2, "--output", output]
     fit, seeds = tasks.Task.fit_packed, []
 
     def interrupted(self, *args, **options):
@@ -37,11 +40,11 @@ def test_the_best_seed_is_kept(run, fail, arguments, tmp_path, monkeypatch):
 
     monkeypatch.setattr(tasks.Task, "fit_packed", interrupted)
     assert "The same command goes on" in fail(*several)
-    assert not (tmp_path / "several").exists()
+    assert not output.exists()
     assert "with another --batch-size" in fail(*several, "--batch-size", 2)
     said = run(*several)
     assert len(seeds) == 3  # the first is not trained again
-    assert not (tmp_path / "several.unfinished").exists()
+    assert not output.with_name("several.unfinished").exists()
 
     losses = dict(re.findall(r"seed (\d) +accuracy [0-9.]+, loss ([0-9.]+)\n", said))
     assert [*losses] == ["4", "5"] and len(set(losses.values())) == 2
@@ -55,8 +58,8 @@ def test_the_best_seed_is_kept(run, fail, arguments, tmp_path, monkeypatch):
     assert re.search(r"validation loss +([0-9.]+)\n", said)[1] == losses[best]
 
     run(*arguments, "--seed", best, "--output", tmp_path / "one")
-    assert weights(tmp_path / "one") == weights(tmp_path / "several")
-    assert "seeds = 2" in (tmp_path / "several" / "run.toml").read_text()
+    assert weights(tmp_path / "one") == weights(files.as_local(output))
+    assert "seeds = 2" in (output / "run.toml").read_text()
 
 
 @pytest.mark.slow

@@ -72,8 +72,9 @@ def test_the_kernel_is_the_sum(trained):
 def test_files(trained, tmp_path):
     task, path = trained
     expected = answers(task)
-    other = make()
-    load_lora(other, path)
+    other, address = make(), f"memory://{tmp_path}/update"
+    save_lora(task, address)
+    load_lora(other, address)
     np.testing.assert_allclose(answers(other), expected, rtol=1e-5)
     task.save_to_preset(tmp_path / "preset")
     task.save(tmp_path / "task.keras")

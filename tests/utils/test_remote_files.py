@@ -90,7 +90,8 @@ def test_the_file_that_makes_a_folder_valid_comes_last(memory, monkeypatch):
         (new / "assets").mkdir(parents=True)
         for name in ("keras_lm.json", "model.safetensors", "assets/a"):
             (new / name).write_text("new")
-    assert steps[0] == "rm keras_lm.json" and steps[-1] == "pu keras_lm.json"
+    ends = ["pu .uploading", "rm keras_lm.json", "pu keras_lm.json", "rm .uploading"]
+    assert steps[:2] + steps[-2:] == ends
     names = {str(each)[len(address) + 1 :] for each in map(str, find_remote(f"{address}/**"))}
     assert {name.rpartition("/")[2] for name in names} == {
         "keras_lm.json",
@@ -99,13 +100,44 @@ def test_the_file_that_makes_a_folder_valid_comes_last(memory, monkeypatch):
     }
 
 
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_where_files_grow_they_are_moved_to_their_place(tmp_path, monkeypatch, is_installed):
+    """As on a disk by `file://`; a reader, or the next run, never has a part of one."""
+    if not is_installed:
+        monkeypatch.setitem(sys.modules, "fsspec", None)
+    address, seen = f"file://{tmp_path}/a.txt", []
+    system, _ = files.filesystem(address)
+    usual = type(system).put_file
+
+    def put_file(self, local, path, **options):
+        usual(self, local, path, **options)
+        seen.append((content_of(address), path))
+
+    for content in ("old", "new"):
+        with files.replacing(address) as new:
+            new.write_text(content)
+        monkeypatch.setattr(type(system), "put_file", put_file)
+    assert seen == [(b"old", seen[0][1])] and seen[0][1].endswith("a.txt.writing")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    assert content_of(address) == b"new"
+    with files.reading(files.as_path(address)) as copy:
+        assert copy.read_bytes() == b"new" and copy.parent != tmp_path
+    files.check_writable(files.as_path(address))
+    files.remove_folder(files.as_path(f"file://{tmp_path}"))
+    files.remove_folder(files.as_path(f"file://{tmp_path}"))
+    assert not tmp_path.exists()
+
+
 def test_a_copy_is_made_once(memory):
     put(f"{memory}/folder/a/b.txt", b"one")
     put(f"{memory}/folder/c.txt", b"two")
     copy = local_copy(f"{memory}/folder/")
     assert {str(p.relative_to(copy)) for p in copy.rglob("*.txt")} == {"a/b.txt", "c.txt"}
     assert local_copy(f"{memory}/folder") == copy
+    state = files.state_of(f"{memory}/folder")
+    assert state == files.state_of(f"{memory}/folder") and len(state) == 2
     put(f"{memory}/folder/c.txt", b"three")
+    assert files.state_of(f"{memory}/folder") != state
     assert (local_copy(f"{memory}/folder") / "c.txt").read_bytes() == b"three"
     assert local_copy(f"{memory}/folder/c.txt").read_bytes() == b"three"
     with pytest.raises(FileNotFoundError, match=f"{memory}/nothing"):
