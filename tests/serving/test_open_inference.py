@@ -334,7 +334,8 @@ def test_tensors_in_bytes(server):
     words = "has more strings than the 2 of its shape"
     assert words in with_bytes(server, document, texts).json()["error"]
     document["inputs"][0]["shape"] = [4]
-    assert "has 3 strings, but its shape needs 4" in with_bytes(server, document, texts).json()["error"]
+    words = "has 3 strings, but its shape needs 4"
+    assert words in with_bytes(server, document, texts).json()["error"]
     document = {"inputs": [sized("x", "FP32", [2], 4)]}
     assert "4 bytes, but its shape needs 8" in with_bytes(server, document, scale).json()["error"]
     for wrong in ("-1", "x", "9" * 30, "99999"):
