@@ -140,6 +140,18 @@ def test_an_onnx_of_bytes_answers_as_its_preset(run, critic, tmp_path):
     assert "4 texts, answered as the task answers" in written and path.is_file()
 
 
+@pytest.mark.slow
+def test_a_tflite_of_bytes_fills_masks_as_its_preset(run, tokenizer_of, backbone_of, tmp_path):
+    pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
+    preset, path = tmp_path / "preset", tmp_path / "masks.tflite"
+    task = tasks.MaskedLM(backbone_of("BertBackbone"), tokenizer=tokenizer_of("wordpiece"))
+    task.save_to_preset(preset)
+    run("export", preset, path, "--tokenizer", "bytes")
+    asked = "the [MASK] was [MASK]."
+    answer, expected = (json.loads(run("predict", one, asked))["answer"] for one in (path, preset))
+    assert answer["tokens"] == expected["tokens"] and answer["text"] == expected["text"]
+
+
 def test_products_in_int8_are_within_the_tolerance_of_int8(run, critic, tmp_path):
     options = ("--weights", "int8", "--freeze", "--check")
     assert "4 texts" in run("export", critic, tmp_path / "quick", *options)
