@@ -6,6 +6,7 @@ Types refuse what can be refused before TensorFlow is imported, which takes seco
 import ast
 import contextlib
 import dataclasses
+import glob
 import math
 import os
 import re
@@ -303,19 +304,22 @@ class ExportPath(click.Path):
         path = as_path(value)
         given = ctx.params.get("export_as")  # not a string if it is not given
         export_as = export_format(path, given if isinstance(given, str) else None)
-        if is_remote(path) and export_as == "saved_model":
-            return path  # of which the next version is written
+        with _failing(self, param, ctx):
+            self._check(path, export_as, param, ctx)
+        return path
+
+    def _check(self, path, export_as, param, ctx):
         if export_as == "web" and path.is_dir() and any(path.iterdir()):
             if not (path / "model.tflite").is_file():
                 self.fail(f"{path} exists and is not a page: name another folder.", param, ctx)
             _require_overwrite(self, path, "exists", param, ctx)
         elif export_as not in ("saved_model", "web"):
-            return OutputFile().convert(value, param, ctx)
+            OutputFile().convert(str(path), param, ctx)
+            return
         if path.is_file():
             use = "for a page" if export_as == "web" else "for numbered versions"
             self.fail(f"{path} is a file: name a folder, {use}.", param, ctx)
         _require_writable(self, path, param, ctx)
-        return path
 
 
 def _require_overwrite(kind, path, what, param, ctx):
@@ -676,19 +680,17 @@ def table_or_texts(texts, path):
     """Return texts of the line and the path of `--input`; a table alone on the line is the file."""
     (table, *_) = texts or [""]
     is_table = len(texts) == 1 and table_files.format_of(table)
-    is_there = is_table and path is None and (is_remote(table) or os.path.isfile(table))
+    if is_remote(table) and glob.has_magic(table):
+        is_there = files.is_remote_file(table)
+    else:
+        is_there = is_remote(table) or os.path.isfile(table)
+    is_there = is_there and is_table and path is None
     return ((), table) if is_there else (texts, path)
 
 
 def refuse_same_file(path, output):
     """Raise an error if a command would replace the file that it reads."""
-    if not path or not output:
-        return
-    if is_remote(path) or is_remote(output):
-        is_same = str(as_path(path)) == str(as_path(output))
-    else:
-        is_same = os.path.isfile(path) and output.exists() and os.path.samefile(path, output)
-    if is_same:
+    if path and output and files.is_same(path, output):
         raise click.UsageError(f"--output {output} is the file that is read: name another.")
 
 
@@ -710,7 +712,9 @@ def _refuse_paths(texts):
     for text in texts:
         if len(text) >= LONGEST_PATH:
             continue
-        if Path(text).suffix and os.path.isfile(text):
+        # A web page's address may be a text.
+        is_file = not text.startswith("http") and files.is_remote_file(text)
+        if is_file or (Path(text).suffix and os.path.isfile(text)):
             raise click.UsageError(f"{text} is a file: pass it by --input {text}.")
         if table_files.format_of(text) and " " not in text:
             raise click.UsageError(

@@ -299,6 +299,10 @@ class TableRows(Rows):
         size = size if file.num_rows else None
         super().__init__(file.name, self._dicts(), file.schema.names, size, self._position)
 
+    def empty(self):
+        """Return the `ValueError` for a table without rows, or without columns."""
+        return super().empty() if self.columns else ValueError(f"{self.name} has no columns.")
+
     def _position(self):
         return int(self.size * self._read / self.file.num_rows) if self.size else 0
 

@@ -283,6 +283,27 @@ def export_format(path, format=None):
     return format or EXPORT_SUFFIXES.get(as_path(path).suffix, "saved_model")
 
 
+def is_same(one, other):
+    """Return whether two paths or addresses are those of the same file, which is there."""
+    if not (is_remote(one) or is_remote(other)):
+        return os.path.isfile(one) and other.exists() and os.path.samefile(one, other)
+    places = [
+        filesystem(str(as_path(path)) if is_remote(path) else f"file://{Path(path).absolute()}")
+        for path in (one, other)
+    ]
+    return len({(str(remote.protocol), name) for remote, name in places}) == 1
+
+
+def is_remote_file(text):
+    """Return whether a text is the address of a file that is there."""
+    if not is_remote(text):
+        return False
+    try:
+        return RemotePath(text).is_file()
+    except (OSError, ImportError, ValueError):
+        return False
+
+
 def size(path):
     """Return the size in bytes of a file, or of all files in a folder, at an address, too."""
     if is_remote(path):

@@ -20,7 +20,7 @@ LARGEST_CONTENT = 2**28  # bytes of a file that is read at once
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 # What the files of other programs begin with, and how to save what is in them.
-AS_JSONL = "save it as JSONL, by pandas.read_{} and to_json(orient='records', lines=True)."
+AS_PARQUET = "save it as Parquet, by pandas.read_{} and to_parquet."
 NAMED = "save it as JSONL, or end its name in {} where a command or a function reads rows."
 UNPACK, AS_UTF_8 = "unpack it first.", "save it as UTF-8."
 NOT_TEXT = {
@@ -28,12 +28,12 @@ NOT_TEXT = {
     b"\xd0\xcf\x11\xe0": "a spreadsheet of an older format (.xls): save it as CSV, in UTF-8.",
     b"PAR1": f"Parquet: {NAMED.format('.parquet')}",
     b"ARROW1": f"Arrow (Feather): {NAMED.format('.arrow')}",
-    b"FEA1": f"Feather: {AS_JSONL.format('feather')}",
+    b"FEA1": f"Feather: {AS_PARQUET.format('feather')}",
     b"\xff\xff\xff\xff": f"a stream of Arrow: {NAMED.format('.arrow')}",
     b"Obj\x01": "Avro: save it as JSONL.",
     b"\x80[\x02-\x05]": "a pickle of Python: save it as JSONL where it was made.",
     b"\x93NUMPY": "an array of numpy (.npy): save its texts in a file, one a line.",
-    b"\x89HDF": f"HDF5: {AS_JSONL.format('hdf')}",
+    b"\x89HDF": f"HDF5: {AS_PARQUET.format('hdf')}",
     b"SQLite format 3": "a database of SQLite: save the table as CSV or JSONL.",
     b"(?s:.{8})DUCK": "a database of DuckDB: save the table as CSV or JSONL, by COPY … TO.",
     b"version https://git-lfs": "a pointer of Git LFS: get the file itself by git lfs pull.",

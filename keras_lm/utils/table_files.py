@@ -250,10 +250,11 @@ def read_texts(path: str, stream: Any) -> Iterator[bytes]:
     column = "text" if "text" in table.schema.names else None
     column = strings[0] if column is None and len(strings) == 1 else column
     if column not in strings:
-        wrong = f", but of type {others[column]}" if column in others else ""
+        wrong = f", but of type {table.schema.field(column).type}" if column else ""
+        names = ", ".join(map(repr, table.schema.names)) or "no columns"
         raise input_files.NotText(
             f"{path} has no column 'text' of strings{wrong}: rename the column of the texts; there "
-            f"are {', '.join(table.schema.names)}."
+            f"are {names}."
         )
     for number, batch in table.batches():
         with table._naming():

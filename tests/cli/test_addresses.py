@@ -26,7 +26,7 @@ def memory(tmp_path, monkeypatch):
         system.rm(address, recursive=True)
 
 
-def test_predict_reads_and_writes(run, fail, critic, task, expect, memory):
+def test_predict_reads_and_writes(run, fail, critic, task, expect, write, memory):
     texts = ["the film was good", "a bad song"]
     fsspec.filesystem("memory").pipe_file(f"{memory}/in.txt", "\n".join(texts).encode())
     output = f"{memory}/answers/out.jsonl"
@@ -37,7 +37,19 @@ def test_predict_reads_and_writes(run, fail, critic, task, expect, memory):
     assert "exists: choose another name, or replace it" in fail(*again, output)
     message = fail(*again, f"{memory}/in.txt", "--overwrite")
     assert "in.txt is the file that is read" in message
+    same = f"{memory}/in.txt".replace("://", ":///")
+    assert "is the file that is read" in fail(*again, same, "--overwrite")
+    local = write("in.txt", "a film\n")
+    line = ["predict", critic, "--input", local, "--output", f"file://{local}", "--overwrite"]
+    assert "is the file that is read" in fail(*line)
     assert "no.txt" in fail("predict", critic, "--input", f"{memory}/no.txt")
+    assert f"is a file: pass it by --input {memory}/in.txt" in fail(
+        "predict", critic, f"{memory}/in.txt"
+    )
+    message = fail("predict", critic, f"{memory}/*.parquet")
+    assert "Several files and patterns are read with --runner DirectRunner" in message
+    assert "is a file: name a folder" in fail("export", critic, f"{memory}/in.txt")
+    run("predict", critic, f"{memory}/no.txt")  # a text like any other
 
 
 def test_tables_and_reports(run, critic, memory):

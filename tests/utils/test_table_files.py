@@ -145,6 +145,24 @@ def test_files_that_are_something_else(tmp_path):
         read(write_table(tmp_path / "rows.arrow", twice))
 
 
+def test_tables_without_a_column_of_texts(tmp_path):
+    def message(table, reader):
+        path = write_table(tmp_path / "rows.parquet", table)
+        with pytest.raises(ValueError) as error:
+            reader(str(path))
+        return str(error.value).removeprefix(f"{path} ")
+
+    def documents(path):
+        with open(path, "rb") as file:
+            return [*table_files.read_texts(path, file)]
+
+    none, lists = pyarrow.table({"a": [1]}).select([]), pyarrow.table({"text": [["a"]]})
+    assert message(none, data.read_examples) == "has no columns."
+    assert message(none, documents).endswith("of the texts; there are no columns.")
+    assert "of strings, but of type list<" in message(lists, documents)
+    assert message(lists, documents).endswith("there are 'text'.")
+
+
 def test_strings_that_are_not_utf8(tmp_path):
     buffers = pyarrow.array([b"\xff\xfe"]).buffers()
     text = pyarrow.StringArray.from_buffers(1, buffers[1], buffers[2])
