@@ -27,6 +27,7 @@ from keras_lm.tokenizers import (
     MarianTokenizer,
     SentencePieceTokenizer,
     SubwordTokenizer,
+    WordPieceTokenizer,
     WordTokenizer,
     learn_words,
     train_vocabulary,
@@ -48,6 +49,13 @@ def gpt2(goldens):
     return CausalLM(
         GPT2Backbone(letters.vocabulary_size, **SMALL, max_sequence_length=48), tokenizer=letters
     )
+
+
+def pieces(goldens):
+    """A GPT-2 over WordPiece, whose pieces are joined by more than their bytes."""
+    tokenizer = WordPieceTokenizer.from_files(goldens("tokenizers") / "wordpiece-uncased")
+    backbone = GPT2Backbone(tokenizer.vocabulary_size, **SMALL, max_sequence_length=48)
+    return CausalLM(backbone, tokenizer=tokenizer)
 
 
 def gpt3(goldens):
@@ -258,6 +266,7 @@ def test_what_only_sampling_follows_is_warned_of(make):
     "kind",
     [
         gpt2,
+        pieces,
         t5,
         transformer_xl,
         *(

@@ -88,7 +88,10 @@ def test_tokens_may_overlap_and_include_spaces(goldens):
 
 
 @pytest.mark.eager
-@pytest.mark.parametrize("kind", ["bytebpe-modernbert", "sentencepiece-albert"])
+@pytest.mark.parametrize(
+    "kind",
+    ["bytebpe-modernbert", pytest.param("sentencepiece-albert", marks=pytest.mark.slow)],
+)
 def test_added_tokens_are_always_found(kind):
     """Runs of spaces, as ModernBERT has them: a mask includes those before it."""
     plain = tiny.TOKENIZERS[kind]()
