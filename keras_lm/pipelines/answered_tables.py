@@ -42,6 +42,8 @@ class TableAnswerer:
     ):
         self.batch_size: int = check_whole("batch_size", batch_size, 1)
         self.rows_at_once = batch_size * BATCHES_SORTED
+        for name in [name for name in columns if list(columns).count(name) > 1]:
+            raise ValueError(f"the table names the column {name!r} twice: rename one.")
         self._model = (str(model), signature, version, text_pair is not None)
         rows = Rows("the table", iter(()), list(columns))
         given = {"text": text, "text_pair": text_pair}
@@ -94,6 +96,12 @@ def _one_array(arrow, column):
 def _empty(arrow, schema):
     # `array([], type)` does not know all types, such as that of tensors
     return arrow.RecordBatch.from_arrays([arrow.nulls(0, f.type) for f in schema], schema=schema)
+
+
+def require_table(value: Any, name: str, method: str, kind: str) -> None:
+    """Raise a ValueError if an argument lacks a method of the tables of an engine."""
+    if not hasattr(value, method):
+        raise ValueError(f"{name} is of the class {type(value).__name__}: pass a {kind}.")
 
 
 def _texts(column, name):

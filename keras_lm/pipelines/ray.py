@@ -6,7 +6,7 @@ It needs `pip install "ray[data]"`, also on the workers.
 import warnings
 from typing import Any
 
-from keras_lm.pipelines.answered_tables import TableAnswerer
+from keras_lm.pipelines.answered_tables import TableAnswerer, require_table
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.optional_dependencies import require
 from keras_lm.utils.user_arguments import check_whole
@@ -44,7 +44,8 @@ def answer_dataset(
 
     Raises:
         ImportError: if Ray is not installed.
-        ValueError: if there is no such model, or no column for its texts.
+        ValueError: if there is no such model, no column for its texts, two columns of one name, or
+            `dataset` is something else.
 
     Example:
 
@@ -54,8 +55,12 @@ def answer_dataset(
 
     Source: https://docs.ray.io/en/latest/data/batch_inference.html.
     """
+    require_table(dataset, "dataset", "map_batches", "Dataset of Ray")
     data = require("ray.data", "A Dataset of Ray")
-    columns = dataset.schema().names
+    schema = dataset.schema()
+    if schema is None:
+        raise ValueError("dataset has neither rows nor columns: pass one with a column of texts.")
+    columns = schema.names
     answerer = TableAnswerer(model, columns, text, text_pair, batch_size, signature, version)
     _warn_if_none_is_left(check_whole("num_workers", num_workers, 1), options.get("num_cpus", 1))
     return dataset.map_batches(

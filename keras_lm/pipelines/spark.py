@@ -5,7 +5,7 @@ It needs `pip install "pyspark>=4"` and Java, also on the workers.
 
 from typing import Any
 
-from keras_lm.pipelines.answered_tables import TableAnswerer
+from keras_lm.pipelines.answered_tables import TableAnswerer, require_table
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.optional_dependencies import require
 
@@ -35,7 +35,8 @@ def answer_frame(
 
     Raises:
         ImportError: if pyspark is not installed.
-        ValueError: if there is no such model, or no column for its texts.
+        ValueError: if there is no such model, no column for its texts, two columns of one name, or
+            `frame` is something else.
 
     Example:
 
@@ -45,6 +46,7 @@ def answer_frame(
 
     Source: https://spark.apache.org/docs/latest/api/python/tutorial/sql/arrow_pandas.html.
     """
+    require_table(frame, "frame", "mapInArrow", "DataFrame of Spark")
     types = require("pyspark.sql.pandas.types", "A DataFrame of Spark")
     arrow = require("pyarrow", "A DataFrame of Spark")
     answerer = TableAnswerer(model, frame.columns, text, text_pair, batch_size, signature, version)
@@ -53,18 +55,21 @@ def answer_frame(
     answers = arrow.schema([untyped.field(i) for i in range(len(frame.columns), len(untyped))])
     fields = [*frame.schema.fields, *types.from_arrow_schema(answers).fields]
 
-    worker = _Worker(answerer, answers)
-    return frame.mapInArrow(lambda parts: worker(parts), type(frame.schema)(fields))
+    worker = _Worker(answerer, frame.columns, answers)
+    # Spark would read a name with a dot as a field of a column.
+    plain = frame.toDF(*[f"column{number}" for number in range(len(frame.columns))])
+    return plain.mapInArrow(lambda parts: worker(parts), type(frame.schema)(fields))
 
 
 class _Worker:
     """What a Python worker of Spark runs; the lambda above brings it there."""
 
-    def __init__(self, answerer, answers):
-        self._answerer, self._answers = answerer, answers
+    def __init__(self, answerer, columns, answers):
+        self._answerer, self._columns, self._answers = answerer, columns, answers
 
     def __call__(self, parts):
         import pyarrow
 
         for part in parts:
+            part = part.rename_columns(self._columns)
             yield self._answerer(part).cast(pyarrow.schema([*part.schema, *self._answers]))

@@ -53,7 +53,7 @@ class ServedModel:
     def __init__(self, number, signature_defs, parameters=None, max_rows=None):
         self.number = number
         self.signature_defs = signature_defs
-        self._max_rows = max_rows
+        self.max_rows = max_rows
         self.observe = self.work = self.tokens = None  # see `Models`
         self._batchers = {
             name: batching.Batcher(functools.partial(self._call, name), parameters, self._observe)
@@ -98,14 +98,14 @@ class ServedModel:
 
     def check_rows(self, number, strings=0):
         """Raise a `ServingError` if a request has too many rows, or too many strings in them."""
-        if self._max_rows is None:
+        if self.max_rows is None:
             return
-        most = {"rows": self._max_rows, "strings": STRINGS_A_ROW * self._max_rows}
+        most = {"rows": self.max_rows, "strings": STRINGS_A_ROW * self.max_rows}
         for what, size in {"rows": number, "strings": strings}.items():
             if size > most[what]:
                 raise invalid(
                     f"The request has {size} {what}, but this server takes at most {most[what]} "
-                    f"(max_rows={self._max_rows}): send fewer at once."
+                    f"(max_rows={self.max_rows}): send fewer at once."
                 )
 
     def _check_size(self, alias, array):

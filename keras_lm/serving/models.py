@@ -300,10 +300,11 @@ class Models:
         if path.suffix == TFLITE:
             served = LiteRTModel(number, path, self._max_rows, **self._pool)
         else:
-            served = SavedModel(path, self._max_rows)
+            served = SavedModel(path)
             served.work = self._work
             warm_up(served, path)
             served.warm_up_streams()
+            served.max_rows = self._max_rows  # its own first requests may have more
         served.tokens = self._tokens  # its own first requests are not counted
         return served
 

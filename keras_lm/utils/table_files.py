@@ -363,7 +363,7 @@ class AnswerColumns:
     def __init__(self, name: str):
         self.name = name
         self._arrow = require("pyarrow", name)
-        self._schema = None  # of the rows and their answers
+        self._kinds = {}  # of the parts of answers, by the first ones
 
     def beside(self, batch: Any, answers: list[dict[str, Any]]) -> Any:
         """Return a `pyarrow.RecordBatch` with the columns of another and those of answers.
@@ -374,33 +374,35 @@ class AnswerColumns:
         order = sorted(answers[0], key=lambda name: name not in RENAMED)
         names = {name: self._free_name(RENAMED.get(name, name), batch) for name in order}
         columns = {
-            column: self._column(column, [answer[name] for answer in answers])
+            name: self._column(column, [answer[name] for answer in answers], self._kinds.get(name))
             for name, column in names.items()
         }
-        if self._schema is None:
-            fields = [self._arrow.field(name, array.type) for name, array in columns.items()]
-            self._schema = self._arrow.schema([*batch.schema, *fields], batch.schema.metadata)
+        self._kinds = self._kinds or {name: array.type for name, array in columns.items()}
+        fields = [(column, self._kinds[name]) for name, column in names.items()]
+        # The rows' own columns stay as they are: those of another part of a table may differ.
+        schema = self._arrow.schema([*batch.schema, *fields], metadata=batch.schema.metadata)
         arrays = [*batch.columns, *columns.values()]
-        return self._arrow.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return self._arrow.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _free_name(self, name, batch):
         """Return the column of a part of the answers, which is called otherwise than those read."""
+        taken = {column.lower() for column in batch.schema.names}  # for engines that ignore case
         for column in (name, f"answer_{name}"):
-            if column not in batch.schema.names:
+            if column not in taken:
                 return column
         raise ValueError(
             f"{self.name} has the columns {name!r} and 'answer_{name}', as the answers are called: "
             "rename one, or leave it out."
         )
 
-    def _column(self, name, values):
-        """Return one part of all answers as an array of pyarrow."""
+    def _column(self, name, values, kind):
+        """Return one part of all answers as an array of pyarrow; of their own type without one."""
         arrow, first = self._arrow, values[0]
         dtype = getattr(first, "dtype", None)
         if dtype is not None and dtype.kind in "biuf" and first.ndim == 1:  # scores, vectors
             ends = np.cumsum([0, *map(len, values)], dtype="int32")
             return arrow.ListArray.from_arrays(ends, arrow.array(np.concatenate(values)))
-        kind = self._schema.field(name).type if self._schema else _answer_type(arrow, first)
+        kind = kind or _answer_type(arrow, first)
         return _column_of(arrow, self.name, name, [*map(_answer_value, values)], kind)
 
 

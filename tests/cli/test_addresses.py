@@ -175,6 +175,7 @@ def test_beam_and_tensorflow_read_addresses_that_they_do_not_know(
 ROWS = "text,label\n" + "a film,good\na bad song,bad\n" * 3
 
 
+@pytest.mark.slow
 def test_what_training_writes_appears_at_the_end(run, fail, tiny, write, memory, monkeypatch):
     system, output = fsspec.filesystem("memory"), f"{memory}/trained"
     line = ["finetune", tiny, write("a.csv", ROWS), "--epochs", 1, "--output", output]

@@ -15,6 +15,8 @@ import pytest
 
 from keras_lm.models import BertBackbone
 from keras_lm.pipelines.answered_tables import TableAnswerer
+from keras_lm.pipelines.ray import answer_dataset
+from keras_lm.pipelines.spark import answer_frame
 from keras_lm.serving.predictors import open_predictor
 from keras_lm.tasks import TextClassifier
 from keras_lm.tokenizers import WordPieceTokenizer
@@ -71,7 +73,25 @@ def test_answers_stand_beside_the_other_columns(critic, table):
     assert none.num_rows == 0 and none.schema == answered.schema
 
 
+def test_parts_of_a_table_may_differ(critic):
+    answerer = TableAnswerer(critic, ["text", "more"])
+    for more in (pa.nulls(1), pa.array([1]), pa.array(["one"])):
+        part = pa.table({"text": ["a film"], "more": more})
+        assert answerer(part).select(["text", "more"]) == part.to_batches()[0]
+        other = part.select(["more", "text"])
+        assert answerer(other).select(["more", "text"]) == other.to_batches()[0]
+    # Spark, BigQuery and others do not tell upper from lower case.
+    names = answerer(part.append_column("Label", more)).schema.names
+    assert names[2:] == ["Label", "answer_label", "class_names", "scores"]
+
+
 def test_what_is_no_table_of_texts(critic, table):
+    with pytest.raises(ValueError, match="names the column 'id' twice: rename one"):
+        TableAnswerer(critic, ["id", "text", "id"])
+    with pytest.raises(ValueError, match="frame is of the class Table: pass a DataFrame of Spark"):
+        answer_frame(table, critic)
+    with pytest.raises(ValueError, match="dataset is of the class Table: pass a Dataset of Ray"):
+        answer_dataset(table, critic)
     with pytest.raises(ValueError, match="'text'"):
         TableAnswerer(critic, ["id", "body"])
     named = TableAnswerer(critic, ["id", "body"], text="body")
@@ -111,7 +131,6 @@ def kill_one(pattern, seconds):
 @pytest.mark.slow
 def test_ray_answers_with_a_worker_killed(critic, monkeypatch):
     ray = pytest.importorskip("ray", reason="needs: pip install 'ray[data]'")
-    from keras_lm.pipelines.ray import answer_dataset
 
     monkeypatch.setenv("RAY_worker_niceness", "0")
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
@@ -136,7 +155,6 @@ def test_ray_answers_with_a_worker_killed(critic, monkeypatch):
 @pytest.mark.slow
 def test_spark_answers_with_a_worker_killed(critic, monkeypatch):
     sql = pytest.importorskip("pyspark.sql", reason="needs: pip install 'pyspark>=4', and Java")
-    from keras_lm.pipelines.spark import answer_frame
 
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     builder = sql.SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
@@ -145,13 +163,16 @@ def test_spark_answers_with_a_worker_killed(critic, monkeypatch):
         texts = TEXTS * 400
         frame = spark.createDataFrame([*enumerate(texts)], ["id", "text"]).repartition(4)
         # A time has no type of Arrow without the session's zone.
-        frame = frame.selectExpr("*", "timestamp_seconds(id) AS time", "NULL AS nothing")
+        time = "timestamp_seconds(id) AS time"
+        frame = frame.selectExpr("*", time, "NULL AS nothing", "1 AS `a.dot`", "2 AS Scores")
         killed = kill_one("pyspark.daemon", 60)
         answered = [row.asDict() for row in answer_frame(frame, critic).collect()]
         assert killed
         answered.sort(key=lambda row: row["id"])
         assert [row["text"] for row in answered] == texts
         assert [row["time"].timestamp() for row in answered] == [*range(len(texts))]
+        assert {(row["a.dot"], row["Scores"]) for row in answered} == {(1, 2)}
+        answered = [row | {"scores": row["answer_scores"]} for row in answered]
         check(answered, expected_of(critic, texts))
     finally:
         gateway = spark.sparkContext._gateway

@@ -223,6 +223,16 @@ def test_warmup_runs_before_a_version_is_available(folder, monkeypatch):
     models.close()
 
 
+def test_warmup_may_have_more_rows_than_requests(folder):
+    write_warmup(folder / "1", warmup_record(x=[1.0, 2.0, 3.0]))
+    models = Models(max_rows=2)
+    models.configure([ModelConfig("numbers", folder)])
+    assert states(models) == {1: "AVAILABLE"}
+    with models.lease("numbers") as served, pytest.raises(ServingError, match="at most 2"):
+        served.check_rows(3)
+    models.close()
+
+
 @pytest.mark.parametrize(
     "records, message",
     [

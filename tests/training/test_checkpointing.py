@@ -4,15 +4,43 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-from keras_lm.training import OrbaxTrainingCheckpoint
+from keras_lm.models import BertBackbone
+from keras_lm.tasks import TextClassifier
+from keras_lm.training import OrbaxTrainingCheckpoint, TrainingCheckpoint
+from keras_lm.utils import files
 
 
 def test_orbax_is_for_jax(tmp_path):
     with pytest.raises(RuntimeError, match=r"'tensorflow': use TrainingCheckpoint\(FILE\)"):
         OrbaxTrainingCheckpoint(tmp_path / "run")
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.eager
+def test_a_file_at_an_address(tmp_path):
+    address = f"memory://{tmp_path}/run.safetensors"
+
+    def checkpoint():
+        task = TextClassifier(BertBackbone(9, 1, 2, 8, 16), num_classes=2)
+        task.compile(optimizer="adam")
+        made = TrainingCheckpoint(address)
+        made.set_model(task)
+        return task, made
+
+    (task, saved), (other, restored) = checkpoint(), checkpoint()
+    assert restored.restore(other) == 0
+    saved.step = 5
+    saved.save()
+    assert restored.restore(other) == 5
+    for ours, theirs in zip(other.get_weights(), task.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    with files.replacing(address) as new:
+        new.write_bytes(b"half")
+    with pytest.raises(ValueError, match=f"{address} is not a complete checkpoint of a training"):
+        restored.restore(other)
 
 
 DAMAGED = """
