@@ -110,9 +110,11 @@ class Command(click.Command):
 
     def _in_options(self, message):
         """Name the command's options in a message that names the arguments of a function."""
+        flags = [flag for option in self.params for flag in option.opts]
         for option in self.params:
             if isinstance(option, click.Option):
-                flag = option.opts[-1]
+                same = f"--{option.name.replace('_', '-')}"  # perhaps another option's
+                flag = same if same in flags else option.opts[-1]
                 if option.is_flag:
                     message = re.sub(rf"(?<![\w./'-]){option.name}=True", flag, message)
                 message = re.sub(rf"(?<![\w./'-]){option.name}=", f"{flag} ", message)

@@ -124,6 +124,11 @@ def test_what_makes_no_page_leaves_nothing(fail, critic, tmp_path):
     assert "is not a page" in fail("export", critic, tmp_path / "empty", "--format", "web")
 
 
+def test_a_task_without_a_page_is_refused_by_the_option_that_asked(fail, tiny, tmp_path):
+    message = fail("export", tiny, tmp_path / "page", "--format", "web", "--task", "masked-lm")
+    assert "--format 'web': a page has no place for the answers of a MaskedLM" in message
+
+
 def test_an_onnx_takes_bytes_or_ids(fail, critic, tmp_path):
     path = tmp_path / "critic.onnx"
     assert "--tokenizer bytes, or --tokenizer none" in fail("export", critic, path)
