@@ -344,10 +344,11 @@ def _write(dataset, tokenizer, folder, num_shards, index):
         paths = [new / shard_name(i, num_shards) for i in range(num_shards)]
         counts = write_records(dataset, paths)
         if not counts[-1]:
+            each = f", but each of {num_shards} shards needs one" if num_shards > 1 else ""
+            or_shards = " or num_shards" if num_shards > 1 else ""
             raise ValueError(
-                f"The documents fill {sum(counts)} windows of {index['sequence_length']} tokens, "
-                f"but each of {num_shards} shards needs one: pass more text, or lower "
-                "sequence_length or num_shards."
+                f"The documents fill {sum(counts)} windows of {index['sequence_length']} "
+                f"tokens{each}: pass more text, or lower sequence_length{or_shards}."
             )
         index |= about_vocabulary(tokenizer)
         index["shards"] = list(map(about_shard, paths, counts))

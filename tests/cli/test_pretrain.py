@@ -151,7 +151,8 @@ def test_mistakes_leave_nothing(fail, pretrain, tiny, corpus, tmp_path):
     assert "or bert_base_en" in fail(*pretrain(new, "--size", "bert_base"))
     assert "in the role of mask" in fail(*pretrain(new, "--size", "bert_base_en"))
     assert "otherwise train it from Python" in fail(*pretrain(new, "--size", "elmo_small_en"))
-    assert "0 windows of 9999 tokens" in fail(*pretrain(new, "--sequence-length", 9999))
+    message = fail(*pretrain(new, "--sequence-length", 9999))
+    assert "0 windows of 9999 tokens: pass more text, or lower --sequence-length." in message
     assert "in the role of eos" in fail(*pretrain(new, "--vocabulary", tiny))
     assert "no such file" in fail(*pretrain(new, "--validation", tmp_path / "absent.txt"))
     assert "lower --batch-size" in fail(*pretrain(new, "--batch-size", 999))
