@@ -322,6 +322,19 @@ def test_every_model_learns(name, tokenizer_of):
     assert np.isfinite(encoder.train_on_batch((ANCHORS[:3], texts)))
 
 
+@pytest.mark.eager
+def test_batches_of_one_example_warn(encoder, recwarn):
+    with pytest.warns(UserWarning, match="one example, and loss=InBatchNegatives"):
+        encoder.fit((ANCHORS[:1], POSITIVES[:1]), verbose=0)
+    with pytest.warns(UserWarning, match="batch_size of 2 or more"):
+        encoder.fit(PAIRS, batch_size=1, steps_per_epoch=1, verbose=0)
+    recwarn.clear()
+    encoder.fit({"anchor": ANCHORS[:1], "positive": POSITIVES[:1], "negative": ["dull"]}, verbose=0)
+    encoder.compile(loss=CosineMeanSquares())
+    encoder.fit((ANCHORS[:1], POSITIVES[:1]), [0.5], verbose=0)
+    assert not [warning for warning in recwarn if "one example" in str(warning.message)]
+
+
 # === Search in an export ===
 
 DOCUMENTS = [*POSITIVES, "", "Ünïcödé ☕", "the the the"]
