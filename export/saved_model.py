@@ -121,10 +121,11 @@ def export_saved_model(task, path, weights, freeze, verify, attention=False, ope
         if attention:
             functions["attention"] = offer.attention()
         module = module_of(*functions.values(), lookups=() if has_few else task.lookups)
-        if weights != "float32" or stored_parts(module):
+        parts = stored_parts(module)
+        if weights != "float32" or parts:
             from keras_lm.export import stored_weights  # by names that TensorFlow keeps private
 
-            stored_weights.shrink(module, weights)
+            stored_weights.shrink(module, weights, parts)
         tf.saved_model.save(module, str(folder), signatures=functions)
         methods = offer.methods()
         saved_model = _amend(folder, methods, offer.defaults())

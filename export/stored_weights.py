@@ -8,27 +8,26 @@ replaced when they are saved.
 import numpy as np
 from tensorflow.python.ops.resource_variable_ops import UninitializedVariable
 
-from keras_lm.export.saved_model import stored_parts
 from keras_lm.tensorflow import tf
 
 SMALLEST = 2**12  # values; for biases, norms and small heads the loss is not worth the room
 BLOCK = 64  # values that share a scale
 
 
-def shrink(module, weights):
+def shrink(module, weights, parts):
     """Change the format in which a module saves its variables; see `saved_model.module_of`.
 
     Matrices become `"float16"`, also for `"bfloat16"`, which has fewer digits; or `"int8"` with a
     float32 scale for each block of 64 adjacent values, which is more precise than a scale for each
-    output of a layer. Of a variable in `saved_model.stored_parts`, these are saved, with any
-    `weights`. Vectors, small matrices and those with values outside of float16's range stay as they
-    are.
+    output of a layer. Variables in `parts`, see `saved_model.stored_parts`, are saved as these,
+    with any `weights`. Vectors, small matrices and those with values outside of float16's range
+    stay as they are.
 
     Source of blocks: https://arxiv.org/abs/2110.02861, section 2.1.
     """
-    module.stored, widened, own = {}, {}, stored_parts(module)
+    module.stored, widened = {}, {}
     for name, variable in module.weights.items():
-        stored = own.get(name) or [
+        stored = parts.get(name) or [
             tf.Variable(values, trainable=False) for values in _stored(variable, weights)
         ]
         if stored:

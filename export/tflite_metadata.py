@@ -98,11 +98,12 @@ def with_int8_rows(model, parts):
     root = opened(model)
     for rows, scales in parts:
         rows, scales = np.asarray(rows), np.asarray(scales)
+        widened = rows * scales
         own = np.frombuffer(rows.tobytes(), "uint8")
         places = [i for i, x in enumerate(root.buffers) if np.array_equal(x.data, own)]
         for graph in root.subgraphs:
             for number, tensor in enumerate(graph.tensors):
-                if _holds(root, tensor, rows * scales):
+                if _holds(root, tensor, widened):
                     root.buffers[tensor.buffer].data = None
                     tensor.buffer, tensor.type = places[0], schema.TensorType.INT8
                     tensor.quantization = schema.QuantizationParametersT()
