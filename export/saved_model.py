@@ -121,10 +121,11 @@ def export_saved_model(task, path, weights, freeze, verify, attention=False, ope
         if attention:
             functions["attention"] = offer.attention()
         module = module_of(*functions.values(), lookups=() if has_few else task.lookups)
-        if weights != "float32":
+        parts = stored_parts(module)
+        if weights != "float32" or parts:
             from keras_lm.export import stored_weights  # by names that TensorFlow keeps private
 
-            stored_weights.shrink(module, weights)
+            stored_weights.shrink(module, weights, parts)
         tf.saved_model.save(module, str(folder), signatures=functions)
         methods = offer.methods()
         saved_model = _amend(folder, methods, offer.defaults())
@@ -173,6 +174,12 @@ def module_of(*functions, lookups=()):
             name += "_"
         module.weights[name] = variable
     return module
+
+
+def stored_parts(module):
+    """Return name → int8 rows and their scales, of a module's variables that are stored so."""
+    parts = {name: getattr(variable, "stored", None) for name, variable in module.weights.items()}
+    return {name: stored for name, stored in parts.items() if stored}
 
 
 def _tables(lookup):

@@ -14,22 +14,25 @@ SMALLEST = 2**12  # values; for biases, norms and small heads the loss is not wo
 BLOCK = 64  # values that share a scale
 
 
-def shrink(module, weights):
+def shrink(module, weights, parts):
     """Change the format in which a module saves its variables; see `saved_model.module_of`.
 
     Matrices become `"float16"`, also for `"bfloat16"`, which has fewer digits; or `"int8"` with a
     float32 scale for each block of 64 adjacent values, which is more precise than a scale for each
-    output of a layer. Vectors, small matrices and those with values outside of float16's range stay
-    as they are.
+    output of a layer. Variables in `parts`, see `saved_model.stored_parts`, are saved as these,
+    with any `weights`. Vectors, small matrices and those with values outside of float16's range
+    stay as they are.
 
     Source of blocks: https://arxiv.org/abs/2110.02861, section 2.1.
     """
     module.stored, widened = {}, {}
     for name, variable in module.weights.items():
-        stored = _stored(variable, weights)
+        stored = parts.get(name) or [
+            tf.Variable(values, trainable=False) for values in _stored(variable, weights)
+        ]
         if stored:
             widened[name] = WidenedVariable(variable)
-            module.stored[name] = [tf.Variable(values, trainable=False) for values in stored]
+            module.stored[name] = stored
     module.weights = dict(module.weights) | widened
     if widened:
         module.widening = Widening([(widened[name], module.stored[name]) for name in widened])
@@ -38,7 +41,7 @@ def shrink(module, weights):
 def _stored(variable, weights):
     """Return the arrays to save instead of a variable: (), (values,) or (values, scales)."""
     is_matrix = variable.shape.rank > 1 and variable.shape.num_elements() >= SMALLEST
-    if not is_matrix or not variable.dtype.is_floating:
+    if weights == "float32" or not is_matrix or not variable.dtype.is_floating:
         return ()
     values = variable.numpy()
     with np.errstate(over="ignore", invalid="ignore"):

@@ -11,7 +11,8 @@ import zipfile
 import numpy as np
 from tensorflow.lite.python import schema_py_generated as schema
 
-from keras_lm.export.saved_model import layer_path, module_of, names_of_layers
+from keras_lm.export.saved_model import layer_path, module_of, names_of_layers, stored_parts
+from keras_lm.export.tflite_metadata import with_int8_rows
 from keras_lm.layers.embedding_hook import token_embedding_of
 from keras_lm.litert import open_interpreter
 from keras_lm.presets import saving
@@ -197,6 +198,12 @@ def _convert(functions, weights):
     """Return (flatbuffer, None), or (None, error message)."""
     # Given a Keras model, the converter loses variables, and the answers are NaN.
     module = module_of(*functions.values())
+    model, problem = _from_module(functions, module, weights)
+    parts = stored_parts(module)
+    return (with_int8_rows(model, parts.values()), None) if parts and model else (model, problem)
+
+
+def _from_module(functions, module, weights):
     if set(functions) == {"serving_default"}:
         answer = list(functions.values())
         return _converted(tf.lite.TFLiteConverter.from_concrete_functions(answer, module), weights)

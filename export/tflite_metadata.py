@@ -39,6 +39,7 @@ FEATURE = 1
 BERT_TOKENIZER, SENTENCEPIECE_TOKENIZER, REGEX_TOKENIZER = 4, 5, 6
 AXIS_LABELS, VOCABULARY = 2, 5
 IDENTIFIER = b"M001"
+WITH_SCALES = 12  # the version of matrix products with int8 rows, each with its scale
 ALIGNMENT = 16  # of what the buffers of a `.tflite` hold
 
 
@@ -57,23 +58,86 @@ def with_metadata(model, metadata, files):
         metadata: `Table` of the kind `ModelMetadata`.
         files: dict of a file's name → its bytes.
     """
-    root = schema.ModelT.InitFromPackedBuf(model)
-    for buffer in root.buffers:
-        buffer.__class__ = _AlignedBuffer
+    root = opened(model)
     described = _AlignedBuffer()
     described.data = np.frombuffer(_flatbuffer(metadata), np.uint8)
     root.buffers.append(described)
     entry = schema.MetadataT()
     entry.name, entry.buffer = "TFLITE_METADATA", len(root.buffers) - 1
     root.metadata = [*(root.metadata or []), entry]
-    builder = flatbuffers.Builder(len(model) + 2**16)
-    builder.Finish(root.Pack(builder), b"TFL3")
-
-    stream = io.BytesIO(builder.Output())
+    stream = io.BytesIO(closed(root))
     with zipfile.ZipFile(stream, "a") as archive:  # uncompressed, as it is read in place
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name), data)  # without today's date
     return stream.getvalue()
+
+
+def opened(model):
+    """Return the bytes of a `.tflite` as objects of the schema, which may be changed."""
+    root = schema.ModelT.InitFromPackedBuf(model)
+    for buffer in root.buffers:
+        buffer.__class__ = _AlignedBuffer
+    return root
+
+
+def closed(root):
+    """Return the bytes of what `opened` returned."""
+    size = sum(len(buffer.data) for buffer in root.buffers if buffer.data is not None)
+    builder = flatbuffers.Builder(size + 2**20)
+    builder.Finish(root.Pack(builder), b"TFL3")
+    return builder.Output()
+
+
+def with_int8_rows(model, parts):
+    """Return a `.tflite` whose products read int8 rows where they read the same numbers widened.
+
+    Args:
+        model: bytes of the `.tflite`.
+        parts: list of int8 rows (N, D) and their scales (N, 1), as arrays or variables.
+    """
+    root = opened(model)
+    for rows, scales in parts:
+        rows, scales = np.asarray(rows), np.asarray(scales)
+        widened = rows * scales
+        own = np.frombuffer(rows.tobytes(), "uint8")
+        places = [i for i, x in enumerate(root.buffers) if np.array_equal(x.data, own)]
+        for graph in root.subgraphs:
+            for number, tensor in enumerate(graph.tensors):
+                if _holds(root, tensor, widened):
+                    root.buffers[tensor.buffer].data = None
+                    tensor.buffer, tensor.type = places[0], schema.TensorType.INT8
+                    tensor.quantization = schema.QuantizationParametersT()
+                    tensor.quantization.scale = scales.ravel().astype("float32")
+                    tensor.quantization.zeroPoint = np.zeros(len(rows), "int64")
+                    _read_directly(root, graph, number)
+    return closed(root)
+
+
+def _holds(root, tensor, values):
+    """Whether a tensor is a constant of these floats, or of the same in 16 bits."""
+    kinds = {schema.TensorType.FLOAT32: "float32", schema.TensorType.FLOAT16: "float16"}
+    kind, data = kinds.get(tensor.type), root.buffers[tensor.buffer].data
+    has_size = kind is not None and data is not None and [*tensor.shape] == [*values.shape]
+    return has_size and np.array_equal(data.view(kind), values.astype(kind).ravel())
+
+
+def _read_directly(root, graph, number):
+    """Let matrix products read a tensor of int8 as it is, without widening it in each call."""
+    code = schema.BuiltinOperator
+    kinds = [root.operatorCodes[x.opcodeIndex].builtinCode for x in graph.operators]
+    widening = [
+        x
+        for x, kind in zip(graph.operators, kinds, strict=True)
+        if kind == code.DEQUANTIZE and x.inputs[0] == number
+    ]
+    same = {number, *(x.outputs[0] for x in widening)}
+    for operator, kind in zip(graph.operators, kinds, strict=True):
+        if kind == code.FULLY_CONNECTED and operator.inputs[1] in same:
+            operator.inputs = [operator.inputs[0], number, *operator.inputs[2:]]
+            operator.builtinOptions.asymmetricQuantizeInputs = True
+            kind = root.operatorCodes[operator.opcodeIndex]
+            kind.version = max(kind.version, WITH_SCALES)
+    graph.operators = [x for x in graph.operators if x not in widening]
 
 
 class _AlignedBuffer(schema.BufferT):

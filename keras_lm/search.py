@@ -161,11 +161,17 @@ class Index:
         """Write what a subclass has beside documents and vectors."""
 
     @classmethod
-    def load(cls, folder: PathLike, encoder: Any) -> Self:
-        """Return what `save` wrote, for an encoder with the same weights."""
+    def load(cls, folder: PathLike, encoder: Any, **options: Any) -> Self:
+        """Return what `save` wrote, for an encoder with the same weights.
+
+        Args:
+            folder: what `save` was given.
+            encoder: see the class.
+            **options: further arguments of the class.
+        """
         folder = as_local(as_path(folder))
         text = (folder / DOCUMENTS).read_text(encoding="utf-8", errors="surrogatepass")
-        return cls(encoder, json.loads(text), np.load(folder / VECTORS))
+        return cls(encoder, json.loads(text), np.load(folder / VECTORS), **options)
 
     def embed(
         self, texts: Sequence[str], role: str, batch_size: int = 32, verbose: int | str = 0
@@ -257,14 +263,11 @@ class ApproximateIndex(Index):
         self._graph.save(str(folder / GRAPH))
 
     @classmethod
-    def load(cls, folder: PathLike, encoder: Any, candidates: int = 200) -> Self:
+    def load(cls, folder: PathLike, encoder: Any, **options: Any) -> Self:
         folder = as_local(as_path(folder))
-        text = (folder / DOCUMENTS).read_text(encoding="utf-8", errors="surrogatepass")
-        vectors = np.load(folder / VECTORS)
-        graph = (
-            folder / GRAPH if (folder / GRAPH).is_file() else None
-        )  # of an `Index` there is none
-        return cls(encoder, json.loads(text), vectors, candidates=candidates, graph=graph)
+        graph = folder / GRAPH
+        options["graph"] = graph if graph.is_file() else None  # an `Index` has none
+        return super().load(folder, encoder, **options)
 
 
 def prompt_for(encoder: Any, role: str) -> str | None:

@@ -20,6 +20,13 @@ from keras_lm.utils.argument_types import Tensor
 LOWEST = -1e12  # a logit that counts for nothing
 SIMILARITIES = ("cosine", "dot")
 DISTANCES = ("euclidean", "cosine", "manhattan")
+LABELS = {  # what each kind of them is
+    "scores": "a score for each pair",
+    "pairs": "1 for each pair that belongs together, and 0 for others",
+    "classes": "a class for each text",
+    "margins": "a teacher's margin for each negative",
+    "vectors": "a teacher's vector for each text, as wide as the encoder's",
+}
 # What torch.nn.functional.pairwise_distance adds to each difference.
 OFFSET = 1e-6
 
@@ -90,11 +97,14 @@ class EmbeddingLoss(MeanLoss):
             `"margins"` or `"vectors"`.
         least_texts: how many texts an example has at least; 1 for single texts.
         are_cosines: whether labels are cosines, from −1 to 1.
+        compares_examples: whether a batch of one example has a loss that is always 0; of pairs, if
+            they have no negatives.
     """
 
     labels_are: str | None = None
     least_texts = 2
     are_cosines = False
+    compares_examples = False
 
     def losses(self, vectors: Tensor, examples: Examples) -> tuple[Tensor, Tensor]:
         """Return the loss of each example, and how much it counts: float32 (B,) each."""
@@ -106,10 +116,30 @@ class EmbeddingLoss(MeanLoss):
         examples = labels if isinstance(labels, Examples) else Examples(labels)
         vectors = ops.convert_to_tensor(outputs, "float32")
         self._check(vectors)
+        examples = examples._replace(labels=self._fitting(examples.labels, vectors))
         losses, counted = self.losses(vectors, examples)
         if sample_weight is not None:
             counted *= ops.reshape(ops.cast(sample_weight, "float32"), (-1,))
         return ops.sum(losses * counted), ops.sum(counted)
+
+    def _fitting(self, labels, vectors):
+        """Return labels in the shape that the loss takes; a ValueError if they have another."""
+        rank = len(getattr(labels, "shape", ()))
+        if labels is None or self.labels_are is None or not rank:
+            return labels
+        width = labels.shape[1] if rank == 2 else 1
+        if self.labels_are == "vectors":
+            wanted = vectors.shape[-1]
+        elif self.labels_are == "margins":
+            wanted = vectors.shape[1] and vectors.shape[1] - 2
+        else:
+            wanted = 1
+        if rank > 2 or (None not in (width, wanted) and width != wanted):
+            raise ValueError(
+                f"labels has the shape {tuple(labels.shape)}: loss={type(self).__name__}() takes "
+                f"{wanted or 'some'} for each example, {LABELS[self.labels_are]}."
+            )
+        return ops.reshape(labels, (-1,)) if wanted == 1 and rank == 2 else labels
 
     def _check(self, vectors):
         has = vectors.shape[1] if len(vectors.shape) == 3 else 1
@@ -168,6 +198,8 @@ class InBatchNegatives(EmbeddingLoss):
     Oord et al. 2018, https://arxiv.org/abs/1807.03748, equation 4. sentence-transformers'
     `MultipleNegativesRankingLoss` and `MultipleNegativesSymmetricRankingLoss`.
     """
+
+    compares_examples = True
 
     def __init__(
         self,
@@ -356,6 +388,7 @@ class CoSENT(EmbeddingLoss):
     """
 
     labels_are = "scores"
+    compares_examples = True
     similarity = staticmethod(paired_cosines)
 
     def __init__(self, scale: float = 20.0, name: str = "cosent"):
@@ -421,6 +454,7 @@ class SupervisedContrastive(EmbeddingLoss):
 
     labels_are = "classes"
     least_texts = 1
+    compares_examples = True
 
     def __init__(self, temperature: float = 0.1, name: str = "supervised_contrastive"):
         super().__init__(name)
@@ -500,12 +534,6 @@ class VectorMeanSquares(EmbeddingLoss):
 
     def losses(self, vectors: Tensor, examples: Examples) -> tuple[Tensor, Tensor]:
         wanted = ops.cast(examples.labels, "float32")
-        width = wanted.shape[-1]
-        if width not in (None, vectors.shape[-1]):
-            raise ValueError(
-                f"labels are vectors of {width} numbers, and the encoder's have "
-                f"{vectors.shape[-1]}: pass a teacher's of that width."
-            )
         return ops.mean(ops.square(vectors - wanted), axis=-1), _all(vectors)
 
 
@@ -556,7 +584,7 @@ class Matryoshka(EmbeddingLoss):
             raise ValueError(f"weights={weights!r}: pass one for each of sizes={sizes!r}.")
         self.loss, self.sizes, self.weights = loss, [*map(int, sizes)], [*map(float, weights)]
         self.labels_are, self.least_texts = loss.labels_are, loss.least_texts
-        self.are_cosines = loss.are_cosines
+        self.are_cosines, self.compares_examples = loss.are_cosines, loss.compares_examples
 
     def losses(self, vectors: Tensor, examples: Examples) -> tuple[Tensor, Tensor]:
         if max(self.sizes) > vectors.shape[-1]:

@@ -34,7 +34,7 @@ from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_model import Batch
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.vocabulary import strings_of
-from keras_lm.utils.argument_types import PathLike, RawTexts, Tensor
+from keras_lm.utils.argument_types import PathLike, Tensor
 from keras_lm.utils.user_arguments import check_whole, list_of_texts
 
 AT_ONCE = 64  # documents whose tokens are compared together
@@ -88,6 +88,7 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
     row_names = ("text_keys", "is_text", "is_query")
     similarity = "max_sim"
     roles = (QUERY, DOCUMENT)
+    usual_role = DOCUMENT
     published_class = "MultiVectorEncoder"
     predicts_sequences = True
 
@@ -275,24 +276,6 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
         """Return `embedding` (B, S, D), and `mask` (B, S), int32, 1 for vectors that count."""
         counts = tf.reduce_any(tf.not_equal(outputs, 0.0), axis=-1)
         return {"embedding": outputs, "mask": tf.cast(counts, tf.int32)}
-
-    def embed(
-        self,
-        x: RawTexts,
-        batch_size: int = 32,
-        verbose: int | str = "auto",
-        prompt_name: str | None = None,
-    ) -> dict[str, np.ndarray]:
-        """Return `embedding` (B, S, D), float32, and `mask` (B, S) for raw texts; see `decode`.
-
-        Args:
-            x, batch_size, verbose: see `SentenceEncoder.embed`.
-            prompt_name: `"query"` for what is asked; `"document"`, or None, for all others.
-
-        Raises:
-            ValueError: if there is no such prompt.
-        """
-        return super().embed(x, batch_size, verbose, prompt_name or DOCUMENT)
 
     def _embedded(self, columns, prompt_name, tokenize=None):
         prompt, is_query = self.prompts.get(prompt_name), prompt_name == QUERY

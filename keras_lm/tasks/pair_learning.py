@@ -5,6 +5,7 @@ Shapes: B examples, T texts of each, S sequence, D width.
 
 import contextlib
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from keras import ops
 from keras_lm.feeding.datasets import is_stream
 from keras_lm.feeding.feed import Feed, TaskLabels, names_in_table
 from keras_lm.objectives.embeddings import (
+    LABELS,
     EmbeddingLoss,
     Examples,
     InBatchNegatives,
@@ -28,15 +30,6 @@ from keras_lm.tasks.task import checked_prompt
 from keras_lm.tasks.text_model import Batch, Computed
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
-
-# What each loss compares vectors with, for an error.
-LABELS = {
-    "scores": "a score for each pair",
-    "pairs": "1 for each pair that belongs together, and 0 for others",
-    "classes": "a class for each text",
-    "margins": "a teacher's margin for each example",
-    "vectors": "a teacher's vector for each text",
-}
 
 
 class SentenceLabels(TaskLabels):
@@ -150,6 +143,8 @@ class PairLearning:
     similarity = "cosine"
     # Names of prompts that say in which role texts are read, with a prompt or without one.
     roles: tuple[str, ...] = ()
+    # The role of texts that are embedded without the name of a prompt.
+    usual_role: str | None = None
     _reads_pairs = False
 
     @staticmethod
@@ -259,7 +254,24 @@ class PairLearning:
     ) -> keras.callbacks.History:
         """As `Task.fit`, on pairs and other data that the class describes."""
         with self._reading(x) as x:
+            self._warn_of_single_examples(x, kwargs.get("batch_size", *args[:1]))
             return super().fit(x, y, *args, **kwargs)
+
+    def _warn_of_single_examples(self, x, batch_size=None):
+        """Warn if each batch is one example, and the loss compares those of a batch."""
+        loss = self.labels.loss
+        names = [*x] if isinstance(x, dict) else names_in_table(x) or ()
+        if not getattr(loss, "compares_examples", False) or "negative" in names:
+            return
+        column = x[names[0]] if names else x[0] if isinstance(x, tuple) else x
+        is_whole = isinstance(column, (list, tuple, np.ndarray))
+        if batch_size == 1 or (is_whole and len(column) == 1):
+            warnings.warn(
+                f"each batch has one example, and loss={type(loss).__name__}() compares those of a "
+                "batch, so that nothing is learned: pass more examples and a batch_size of 2 or "
+                "more.",
+                stacklevel=3,
+            )
 
     def evaluate(
         self, x: RawTexts | None = None, y: RawLabels = None, *args: Any, **kwargs: Any
@@ -390,23 +402,42 @@ class PairLearning:
     ) -> dict[str, np.ndarray]:
         """Return `embedding` (B, D), float32, for raw texts in any form that `predict` takes.
 
+        A `SparseEncoder` returns (B, V), of which `top_k` leaves the K largest numbers in each row;
+        most are 0: `scipy.sparse.csr_array(embedding)` takes less memory. A `MultiVectorEncoder`
+        returns (B, S, D) and `mask` (B, S), see its `decode`.
+
         Args:
             x: list of str, or as `predict` takes them.
             batch_size, verbose: see `Task.answer_all`.
-            prompt_name: name of one of `prompts`, such as `"query"`; None for `prompt`.
+            prompt_name: name of one of `prompts`, such as `"query"`; None for `prompt`, or
+                for the prompt `"document"` of a `MultiVectorEncoder`.
 
         Raises:
             ValueError: if there is no such prompt.
         """
-        x = [*x] if isinstance(x, tuple) else x
-        if prompt_name is None:
-            return super().embed(x, batch_size, verbose)
+        return self.answer_in_role(self.whole_embedding, x, batch_size, verbose, prompt_name)
+
+    def whole_embedding(self, outputs: Any, packed: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return what `embed` does, for the outputs of the network."""
+        return self.decode(outputs, packed)
+
+    def answer_in_role(
+        self,
+        decode: Callable[[Any, dict[str, Tensor]], Any],
+        x: RawTexts,
+        batch_size: int,
+        verbose: int | str,
+        prompt_name: str | None,
+    ) -> dict[str, Any]:
+        """Return what `decode` makes of outputs for raw texts; see `embed` for the others."""
         self.check_prompt_name(prompt_name)
+        role = prompt_name or self.usual_role
 
         def answer(columns):
-            return self.decode(*self._embedded(columns, prompt_name))
+            return decode(*self._embedded(columns, role))
 
-        answer.__name__ = f"answer to {prompt_name}"
+        answer.__name__ = f"{decode.__name__} of {role}"
+        x = [*x] if isinstance(x, tuple) else x
         return self.answer_all(x, batch_size, lambda c: self.in_graph(answer, c), verbose)
 
     def similarities(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:

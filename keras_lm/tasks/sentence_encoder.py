@@ -30,9 +30,16 @@ from keras_lm.utils.argument_types import PathLike, Tensor
 from keras_lm.utils.files import export_format
 from keras_lm.utils.user_arguments import check_whole
 
+AGAIN = 100  # documents that are compared a second time, more exactly
+LARGEST = 127  # of an int8
+
 
 class Corpus:
     """Documents in a graph, and their vectors: what `search` of an export answers from.
+
+    Vectors are int8 in two levels, with steps of a row's largest number / 127, and of that / 254.
+    All documents are compared by the first, and the best again by both, which are the vectors but
+    for 0.002 % of their largest number.
 
     Args:
         index: `keras_lm.search.Index`.
@@ -49,7 +56,10 @@ class Corpus:
         self.k = min(k, len(index.documents))
         self.is_cosine = getattr(index.encoder, "similarity", "cosine") == "cosine"
         self.documents = [text.encode("utf-8", "surrogatepass") for text in index.documents]
-        self.vectors = tf.Variable(index.vectors, trainable=False, name="corpus")
+        first, second, scales = _in_levels(index.vectors)
+        self.levels = [tf.Variable(x, trainable=False) for x in (first, second, scales)]
+        self.vectors = tf.Variable(first * scales, trainable=False, name="corpus")
+        self.vectors.stored = self.levels[0], self.levels[2]
 
     def nearest(self, vectors, in_bytes):
         """Return `rows` int32, `documents` and `scores`, (B, K) each, for vectors (B, D).
@@ -58,8 +68,18 @@ class Corpus:
         """
         vectors = normalized(vectors) if self.is_cosine else vectors
         scores = tf.matmul(vectors, self.vectors, transpose_b=True)  # (B, N)
-        scores, rows = tf.math.top_k(scores, self.k)
+        rows, scores = self._compared_again(vectors, scores)
         return {"rows": rows, "documents": self._texts(rows, in_bytes), "scores": scores}
+
+    def _compared_again(self, vectors, scores):
+        """Return rows and scores (B, K) of the best by both levels, out of those by the first."""
+        number = min(max(AGAIN, 2 * self.k), len(self.documents))
+        rows = -tf.math.top_k(-tf.math.top_k(scores, number).indices, number).values  # in order
+        first, second, scales = (tf.gather(level, rows) for level in self.levels)  # (B, C, D or 1)
+        documents = tf.cast(first, tf.float32) + tf.cast(second, tf.float32) / (2 * LARGEST)
+        scores = tf.reduce_sum(documents * vectors[:, tf.newaxis], axis=-1) * scales[..., 0]
+        scores, places = tf.math.top_k(scores, self.k)  # of equal ones, the first
+        return tf.gather(rows, places, batch_dims=1), scores
 
     def _texts(self, rows, in_bytes):
         if not in_bytes:  # LiteRT has no tf.gather of strings
@@ -68,6 +88,15 @@ class Corpus:
         everything = np.frombuffer(b"".join(self.documents), "uint8")
         texts = strings.from_bytes(tf.constant(everything), tf.constant(ends))
         return strings.gathered(texts, rows)
+
+
+def _in_levels(vectors):
+    """Return int8 (N, D) twice, and float32 scales (N, 1): (first + second / 254) · scales."""
+    scales = np.abs(vectors).max(axis=1, keepdims=True) / LARGEST
+    scales[scales == 0] = 1
+    first = np.round(vectors / scales)
+    second = np.round((vectors / scales - first) * 2 * LARGEST)
+    return first.astype("int8"), second.astype("int8"), scales
 
 
 class SearchSignatures(TextSignatures):
@@ -261,7 +290,8 @@ class SentenceEncoder(PairLearning, FeatureExtractor):
         With a corpus, a SavedModel and a `.tflite` also have the signature `search`: `text` (B,),
         strings, → `rows` (B, K), int32, the numbers of the nearest documents from 0; `documents`
         (B, K), strings; and `scores` (B, K), float32, their cosines or dot products, the best
-        first, and of equal ones the first document. All documents are compared with each text.
+        first, and of equal ones the first document. All documents are compared with each text, by
+        vectors in int8, and the best 100, or twice K, again by vectors of 16 bits in all.
         With `tokenizer="bytes"`, documents are bytes and `documents_ends`, as strings are there.
 
         Args:

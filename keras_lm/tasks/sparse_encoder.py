@@ -190,19 +190,11 @@ class SparseEncoder(PairLearning, FeatureExtractor):
     def single_output(self) -> Any:
         return ("embedding", None) if self.top_k is None else None
 
-    def embed(
-        self,
-        x: RawTexts,
-        batch_size: int = 32,
-        verbose: int | str = "auto",
-        prompt_name: str | None = None,
-    ) -> dict[str, np.ndarray]:
-        """Return `embedding` (B, V), float32; see `SentenceEncoder.embed`.
-
-        With `top_k`, the K largest numbers of each row are left. Most numbers are 0:
-        `scipy.sparse.csr_array(embedding)` takes less memory.
-        """
-        return self._answer_all(x, batch_size, verbose, prompt_name, None)
+    def whole_embedding(self, outputs: Any, packed: dict[str, Tensor]) -> dict[str, Tensor]:
+        if self.top_k is not None:
+            least = tf.math.top_k(outputs, self.top_k).values[:, -1:]
+            outputs = tf.where(outputs >= least, outputs, 0.0)
+        return {"embedding": outputs}
 
     def expand(
         self,
@@ -220,7 +212,12 @@ class SparseEncoder(PairLearning, FeatureExtractor):
         """
         check_whole("k", k, 1)
         k = min(k, self.backbone.vocabulary_size)
-        return self._answer_all(x, batch_size, verbose, prompt_name, k)
+
+        def decode(outputs, packed):
+            return self._decoded(outputs, k)
+
+        decode.__name__ = f"{k} terms"
+        return self.answer_in_role(decode, x, batch_size, verbose, prompt_name)
 
     def _embedded(self, columns, prompt_name, tokenize=None):
         if prompt_name not in self.roles:
@@ -237,16 +234,3 @@ class SparseEncoder(PairLearning, FeatureExtractor):
     @property
     def signatures(self) -> TextSignatures:
         return QuerySignatures(self) if self.static_queries else super().signatures
-
-    def _answer_all(self, x, batch_size, verbose, prompt_name, k):
-        self.check_prompt_name(prompt_name)
-
-        def answer(columns):
-            outputs, _ = self._embedded(columns, prompt_name)
-            if k is None and self.top_k is not None:
-                least = tf.math.top_k(outputs, self.top_k).values[:, -1:]
-                outputs = tf.where(outputs >= least, outputs, 0.0)
-            return self._decoded(outputs, k)
-
-        answer.__name__ = f"answer to {prompt_name} in {k}"
-        return self.answer_all(x, batch_size, lambda c: self.in_graph(answer, c), verbose)

@@ -191,10 +191,35 @@ def test_arguments_out_of_range(make, message):
         (InBatchNegatives(), (2, 4), "compares pairs.* has 1"),
         (SupervisedContrastive(), (2, 2, 4), "compares single texts.* has 2"),
         (AnglE(), (2, 2, 3), "these have 3 numbers"),
-        (VectorMeanSquares(), (2, 4), "labels are vectors of 2 numbers, and the encoder's have 4"),
+        (VectorMeanSquares(), (2, 4), r"labels has the shape \(2,\): .* takes 4 for each example"),
         (Matryoshka(InBatchNegatives(), [8]), (2, 2, 4), "vectors have 4 numbers"),
     ],
 )
 def test_examples_that_do_not_fit(loss, shape, message):
     with pytest.raises(ValueError, match=message):
         loss(np.zeros(2), np.zeros(shape, "float32"))
+
+
+@pytest.mark.parametrize(
+    ("loss", "labels", "message"),
+    [
+        (MarginMeanSquares(), [0.5, 0.1], r"\(2,\): loss=MarginMeanSquares\(\) takes 2"),
+        (
+            MarginMeanSquares(),
+            [[0.5] * 3] * 2,
+            r"\(2, 3\): .* takes 2 for each example, a teacher's",
+        ),
+        (CoSENT(), [[0.5, 0.1]] * 2, r"\(2, 2\): loss=CoSENT\(\) takes 1 .* a score for each pair"),
+    ],
+)
+def test_another_number_of_labels(loss, labels, message):
+    vectors = np.ones((2, 4, 6), "float32")
+    with pytest.raises(ValueError, match=message):
+        loss(np.array(labels, "float32"), vectors)
+
+
+@pytest.mark.parametrize("loss", [CosineMeanSquares(), CoSENT(), ContrastiveLoss()])
+def test_labels_in_a_column_are_those_of_rows(loss):
+    vectors = np.random.default_rng(0).normal(size=(3, 2, 6)).astype("float32")
+    labels = np.array([0, 1, 0], "float32")
+    np.testing.assert_array_equal(loss(labels[:, np.newaxis], vectors), loss(labels, vectors))

@@ -88,6 +88,10 @@ def test_terms_are_the_largest_weights(encoder):
         SparseEncoder(encoder.backbone, top_k=21)
     with pytest.raises(ValueError, match="prompt_name='question'"):
         encoder.expand(POSITIVES, prompt_name="question")
+    vectors = encoder.embed(("rain", "film"), verbose=0)["embedding"]  # a tuple is a list of texts
+    np.testing.assert_array_equal(vectors, encoder.embed(["rain", "film"], verbose=0)["embedding"])
+    pair = encoder.expand(("rain", "film"), k=2, verbose=0)["terms"]
+    np.testing.assert_array_equal(pair, encoder.expand(["rain", "film"], k=2, verbose=0)["terms"])
 
 
 @pytest.mark.slow
