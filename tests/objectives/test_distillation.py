@@ -296,7 +296,7 @@ def test_wrong_pairs_are_refused(make_bert, tokenizer):
 
 
 def test_layers_that_cannot_be_taken(make_bert):
-    with pytest.raises(ValueError, match="layers=3 is not between 1 and 2"):
+    with pytest.raises(ValueError, match="layers=3: the teacher has 2"):
         make_bert(2).with_layers(3)
     with pytest.raises(ValueError, match=r"layers=\[2\]: pass numbers from 0 to 1"):
         make_bert(2).with_layers([2])
