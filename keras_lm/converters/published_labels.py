@@ -9,6 +9,7 @@ from keras_lm.converters.sentence_transformers import (
     cross_encoder_activation,
     cross_encoder_prompt,
 )
+from keras_lm.utils.user_arguments import warn
 
 # How the name of a Hugging Face class ends → its problem type; None where the configuration says.
 ARCHITECTURES = {
@@ -115,12 +116,8 @@ def huggingface_labels(checkpoint, *weights):
     if weight is None or not problem_types:
         return None
     num_classes = checkpoint.tensors.shape(weight)[0]
-    names = {int(index): name for index, name in (config.get("id2label") or {}).items()}
-    class_names = [str(names.get(index, f"LABEL_{index}")) for index in range(num_classes)]
-    if class_names == [f"LABEL_{index}" for index in range(num_classes)]:
-        class_names = None  # the library's placeholders
-    else:
-        class_names = _told_apart(class_names)
+    is_of_choices = problem_types[0] == "multiple_choice"
+    class_names = None if is_of_choices else _stated_names(checkpoint, num_classes)
     activation = cross_encoder_activation(checkpoint, num_classes)
     problem_type = problem_types[0] or _problem_of_texts(checkpoint)
     if problem_type is None and num_classes == 1:
@@ -132,6 +129,28 @@ def huggingface_labels(checkpoint, *weights):
     prompt = cross_encoder_prompt(checkpoint)
     read_texts = {} if prompt is None else {"prompt": prompt}
     return Labels(num_classes, class_names, problem_type, activation, others, read_texts=read_texts)
+
+
+def _stated_names(checkpoint, num_classes):
+    """Return the names of a head's classes, None for the placeholders of Hugging Face's library."""
+    stated = [checkpoint.config.get(entry) or {} for entry in ("id2label", "label2id")]
+    names = {int(number): str(name) for number, name in stated[0].items()}
+    numbers = {str(name): int(number) for name, number in stated[1].items()}
+    names = names or {number: name for name, number in numbers.items()}
+    own = {f"LABEL_{number}" for number in range(len(numbers))}
+    if not numbers.keys() <= own and any(names.get(n) != name for name, n in numbers.items()):
+        warn(
+            f"{checkpoint.source}: its configuration's label2id numbers the classes otherwise than "
+            "id2label, which is followed. Correct the one that is wrong."
+        )
+    if all(name == f"LABEL_{number}" for number, name in names.items()):
+        return None
+    if sorted(names) != list(range(num_classes)):
+        raise CheckpointError(
+            f"{checkpoint.source}: its configuration names the classes {sorted(names)}, in "
+            f"id2label, and its head has {num_classes} outputs. Name 0 to {num_classes - 1}."
+        )
+    return _told_apart([names[number] for number in range(num_classes)])
 
 
 def _problem_of_texts(checkpoint):

@@ -260,6 +260,8 @@ _BERT = ("[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
 _ROBERTA = ("<s>:0 $A:0 </s>:0", "<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0")
 _T5 = ("$A:0 </s>:0", "$A:0 </s>:0 $B:0 </s>:0")
 NOTHING = ("$A:0", "$A:0 $B:0")
+# The roles of the tokens around one text.
+_ENDS = {_BERT: ("cls", "sep"), _ROBERTA: ("cls", "sep"), _T5: ("eos",)}
 # Hugging Face's classes, without "Fast" → our class, and the template around texts. None is the
 # model's own: XLNet's has segments that others lack.
 CLASSES = {
@@ -287,7 +289,8 @@ READ_BYTES = {"reformer": 258}
 # Networks whose tokenizer is GPT-2's if nothing names another one, and what is its bos and eos.
 OF_GPT2, END_OF_TEXT = ("gpt2", "gpt_neo"), "<|endoftext|>"
 CONFIG = "tokenizer_config.json"
-FILES = (CONFIG, "special_tokens_map.json", "tokenizer.json")
+MAP = "special_tokens_map.json"
+FILES = (CONFIG, MAP, "tokenizer.json")
 UNUSED = re.compile(r"<unused id \d+>")
 # In transformers 5, whose files name a backend, others than these have one segment only unless
 # `model_input_names` says so.
@@ -359,7 +362,7 @@ def declares_tokens(folder):
     """Whether a folder's files declare a user's own special tokens, such as entity markers."""
     with reading(folder):
         config = read_json(folder, "tokenizer_config.json")
-        named = {**read_json(folder, "special_tokens_map.json"), **config}
+        named = named_tokens(config, read_json(folder, MAP))
         if named.get("split_special_tokens"):
             return False
         tokens = additional_tokens(named) or []
@@ -367,6 +370,15 @@ def declares_tokens(folder):
         roles = {name: t for name, t in named.items() if name.endswith("_token") and t is not True}
         roles = {content(token) for token in roles.values() if token}
         return any(t not in roles and not _OF_FAMILIES.fullmatch(t) for t in tokens)
+
+
+def named_tokens(config, special):
+    """Return what tokenizer_config.json and special_tokens_map.json name, a dict.
+
+    Of what both name, transformers takes the second file's, unless the first describes added
+    tokens, too.
+    """
+    return special | config if "added_tokens_decoder" in config else config | special
 
 
 def additional_tokens(named):
@@ -536,11 +548,11 @@ class TokenizerFolder:
         self.folder, self.who = folder, who
         self.config = read_json(folder, "tokenizer_config.json")
         self.tokenizer = read_tokenizer(folder)
-        special = read_json(folder, "special_tokens_map.json")
-        self.named = {**special, **self.config}
+        special = read_json(folder, MAP)
+        self.named = named_tokens(self.config, special)
         where = {name: os.path.join(folder, name) for name in FILES}
         config_entries(who).check(self.config, where[CONFIG], who)
-        SPECIAL_TOKENS.check(special, where["special_tokens_map.json"], who)
+        SPECIAL_TOKENS.check(special, where[MAP], who)
         if "model" in self.tokenizer:
             check_tokenizer_json(self.tokenizer, where["tokenizer.json"], who)
 
@@ -650,6 +662,8 @@ class TokenizerFolder:
             ValueError: if the tokenizer.json adds them in a way that is not supported.
         """
         template, names = self._template(), self.config.get("model_input_names")
+        if "model" in self.tokenizer:
+            self._check_ends(template[0])
         has_segments = "backend" not in self.config or stated_class(self.folder) in _WITH_SEGMENTS
         if template is None or (has_segments if names is None else "token_type_ids" in names):
             return template
@@ -682,6 +696,23 @@ class TokenizerFolder:
                 single = f"{first}:0 $A:0 {last}:0"
                 return single, f"{single} {second}"
         return NOTHING
+
+    def _check_ends(self, single):
+        """Warn if a tokenizer.json puts other tokens around a text than are named for its class.
+
+        Version 5 of transformers takes those that are named, and version 4 the file's.
+        """
+        usual = CLASSES.get(stated_class(self.folder), (None, None))[1]
+        keys = [f"{role}_token" for role in _ENDS.get(usual, ())]
+        tokens = [piece.rpartition(":")[0] for piece in single.split() if piece != "$A:0"]
+        named = [content(self.named[key]) for key in keys if self.named.get(key)]
+        if keys and len(named) == len(keys) and named != tokens:
+            stated = ", ".join(f"{key}={token!r}" for key, token in zip(keys, named))
+            warn(
+                f"{self.folder}'s tokenizer.json puts {' and '.join(tokens) or 'no tokens'} around "
+                f"texts, which is followed; {stated} are named beside it. Correct the one that is "
+                "wrong."
+            )
 
     def _check_ids_around(self, token, ids):
         """Refuse a token around texts for which a tokenizer.json puts other ids than its own."""

@@ -5,6 +5,7 @@ import os
 import re
 import unicodedata
 
+from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.tokenizers import published_files
 from keras_lm.tokenizers.published_files import TokenizerFolder
 from keras_lm.tokenizers.sentence_piece_model import (
@@ -104,6 +105,12 @@ CLASSES = {
     "ReformerTokenizer": "reformer",
     "DebertaV2Tokenizer": "deberta",
 }
+# Entries that their classes follow where they make the steps of a tokenizer.json → our argument.
+FOLLOWED = {
+    "AlbertTokenizer": {"do_lower_case": "lowercase", "keep_accents": "strip_accents"},
+    "XLNetTokenizer": {"do_lower_case": "lowercase"},
+    "DebertaV2Tokenizer": {"do_lower_case": "lowercase"},
+}
 MODEL_TYPES = {
     "albert": "albert",
     "xlnet": "xlnet",
@@ -137,6 +144,7 @@ NAMES = {
 def read_folder(folder, family, usual_family):
     """Return a folder's model as bytes, and settings; see `SentencePieceTokenizer.from_files`."""
     files = TokenizerFolder(folder, WHO)
+    _check_form(files)
     path, data, settings = _read_model(folder, family, usual_family, files)
     pieces = parse_model(data, repr(path)).pieces
 
@@ -305,6 +313,21 @@ def _hugging_face_config(files):
         for name, (ours, is_opposite) in names.items()
         if files.config.get(name) is not None
     }
+
+
+def _check_form(files):
+    """Refuse a tokenizer.json that changes letters otherwise than the settings beside it say."""
+    stated = _hugging_face_config(files)
+    entries = FOLLOWED.get(published_files.stated_class(files.folder), {})
+    if not files.tokenizer.get("normalizer"):
+        return
+    steps = _normalizers(files.tokenizer)
+    for entry, ours in entries.items():
+        if ours in stated and bool(steps[ours]) != stated[ours]:
+            raise CheckpointError(
+                f"{files.folder}: its tokenizer_config.json has {entry}={files.config[entry]!r}, "
+                "and its tokenizer.json does the opposite. Correct the one that is wrong."
+            )
 
 
 def _normalizers(tokenizer):

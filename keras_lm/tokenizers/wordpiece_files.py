@@ -4,8 +4,17 @@ import os
 import re
 
 from keras_lm.tokenizers import strings
-from keras_lm.tokenizers.published_files import TokenizerFolder, has_letters, reading, steps
-from keras_lm.tokenizers.vocabulary import in_order, read_lines_of_entries
+from keras_lm.tokenizers.published_files import (
+    CLASSES,
+    TokenizerFolder,
+    has_letters,
+    is_generic,
+    reading,
+    stated_class,
+    steps,
+)
+from keras_lm.tokenizers.vocabulary import in_order, read_json, read_lines_of_entries
+from keras_lm.utils.user_arguments import warn
 
 # The roles of special tokens, and the entries that play them in published vocabularies: the first
 # row whose entries are all there. (MPNet's vocabulary is BERT's with entries of its own.)
@@ -14,6 +23,8 @@ DEFAULTS = (
     {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]", "unknown": "[UNK]"},
 )
 WHO = "WordPieceTokenizer"
+# Networks with such a tokenizer where nothing names its class.
+MODEL_TYPES = ("bert", "distilbert", "electra", "mpnet")
 
 # What the pieces of other kinds of tokenizers have, at least a tenth of them.
 OTHER_SIGNS = {
@@ -136,12 +147,29 @@ def _hugging_face_json(files):
     (normalizer,) = normalizers
     lowercase = normalizer.get("lowercase", True)
     strips = normalizer.get("strip_accents")
+    if not lowercase and not lowers and files.config.get("do_lower_case") is None:
+        _warn_of_case(files)
     return {
         "lowercase": lowercase or lowers,
         "strip_accents": lowercase if strips is None and lowers else strips,
         "unknown_token": model.get("unk_token", "[UNK]"),
         "max_word_length": model.get("max_input_chars_per_word", 100),
     }
+
+
+def _warn_of_case(files):
+    """Warn of a tokenizer.json that keeps upper case, if its class does only where asked to."""
+    name = stated_class(files.folder)
+    if name is None and not is_generic(files.folder):
+        is_known = read_json(files.folder, "config.json").get("model_type") in MODEL_TYPES
+    else:
+        is_known = CLASSES.get(name, (None,))[0] == WHO
+    if is_known:
+        warn(
+            f"{files.folder}'s tokenizer.json keeps upper case, which is followed; transformers "
+            "makes it lower case, as tokenizer_config.json has no do_lower_case. State there "
+            "which is meant."
+        )
 
 
 def _cleans_up(files):

@@ -100,11 +100,14 @@ def test_classifier_of_huggingface_reads_the_last_real_token(goldens, tmp_path, 
     folder = changed_copy(
         goldens("gpt2"),
         tmp_path / "classifier",
-        {"architectures": ["GPT2ForSequenceClassification"], "id2label": {"0": "a", "1": "b"}},
+        {
+            "architectures": ["GPT2ForSequenceClassification"],
+            "id2label": {"0": "a", "1": "b", "2": "c"},
+        },
         lambda tensors: tensors | {"score.weight": score},
     )
     task = TextClassifier.from_preset(folder)
-    assert task.class_names == ["a", "b", "LABEL_2"]
+    assert task.class_names == ["a", "b", "c"]
     arrays = np.load(goldens("gpt2") / "expected.npz")
     inputs = {"token_ids": arrays["in.input_ids"], "padding_mask": arrays["in.attention_mask"]}
     last = arrays["in.attention_mask"].sum(1) - 1

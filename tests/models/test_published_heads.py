@@ -213,3 +213,21 @@ def test_class_names_of_a_tagger_in_another_order_and_case(changed):
                 tasks.TextClassifier.from_preset(
                     folder, tokenizer=None, class_names=["-", "+", "x"]
                 )
+
+
+@pytest.mark.parametrize("numbers", [(0, 1), (0, 1, 2, 3), (0, 2, 5)])
+def test_names_of_other_classes_than_there_are(numbers, changed):
+    folder = changed("bert-seqcls", id2label={str(n): f"class {n}" for n in numbers})
+    with pytest.raises(CheckpointError, match="in id2label, and its head has 3 outputs"):
+        tasks.TextClassifier.from_preset(folder)
+
+
+def test_names_by_number_and_numbers_by_name(changed):
+    numbers = {"c": 0, "b": 1, "a": 2}
+    folder = changed("bert-seqcls", id2label=None, label2id=numbers)
+    assert tasks.TextClassifier.from_preset(folder).class_names == ["c", "b", "a"]
+    shutil.rmtree(folder)
+    names = {"0": "a", "1": "b", "2": "c"}
+    folder = changed("bert-seqcls", id2label=names, label2id=numbers)
+    with pytest.warns(UserWarning, match="label2id numbers the classes otherwise than id2label"):
+        assert tasks.TextClassifier.from_preset(folder).class_names == ["a", "b", "c"]

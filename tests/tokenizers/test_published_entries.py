@@ -541,3 +541,62 @@ def test_a_tokenizer_json_with_another_vocabulary(kind, change, says, tmp_path, 
     (tmp_path / "tokenizer.json").write_text(json.dumps(described))
     with pytest.raises(CheckpointError, match=f"holds two vocabularies, .*{says}"):
         Tokenizer.from_preset(tmp_path)
+
+
+@pytest.mark.parametrize("described", [True, False])
+def test_names_in_two_files(described, tmp_path):
+    """As transformers: special_tokens_map.json counts unless the other describes its tokens."""
+    config = {"sep_token": "[SEP]"} | ({"added_tokens_decoder": {}} if described else {})
+    write(tmp_path, config, special_tokens_map={"sep_token": "[CLS]"})
+    assert Tokenizer.from_preset(tmp_path).special_tokens["sep"] == (
+        "[SEP]" if described else "[CLS]"
+    )
+
+
+def test_a_template_without_the_tokens_that_are_named(tmp_path):
+    """Version 4 of transformers takes the template of the tokenizer.json, version 5 the names."""
+    named = {"tokenizer_class": "BertTokenizer", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    write(tmp_path, named, tokenizer=WORDPIECE | {"post_processor": None})
+    with pytest.warns(UserWarning, match=r"puts no tokens around .*sep_token='\[SEP\]' are named"):
+        assert Tokenizer.from_preset(tmp_path).template[0] == "$A:0"
+
+
+@pytest.mark.parametrize("name", ["BertTokenizerFast", None, "PreTrainedTokenizerFast"])
+def test_upper_case_that_one_file_keeps(name, tmp_path, recwarn):
+    """BertTokenizer of transformers goes by `do_lower_case`, True if that is not there."""
+    described = WORDPIECE | {"normalizer": {"type": "BertNormalizer", "lowercase": False}}
+    write(tmp_path, {"tokenizer_class": name}, tokenizer=described)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    assert Tokenizer.from_preset(tmp_path).lowercase is False
+    messages = [str(warning.message) for warning in recwarn]
+    is_generic = name == "PreTrainedTokenizerFast"
+    assert sum("keeps upper case" in message for message in messages) == (not is_generic)
+    recwarn.clear()
+    write(tmp_path, {"tokenizer_class": name, "do_lower_case": False})
+    Tokenizer.from_preset(tmp_path)
+    assert not recwarn
+
+
+@pytest.mark.parametrize(
+    ("stated", "steps"),
+    [
+        ({"tokenizer_class": "AlbertTokenizer", "do_lower_case": False}, ["Lowercase"]),
+        ({"tokenizer_class": "DebertaV2Tokenizer", "do_lower_case": True}, []),
+        ({"tokenizer_class": "AlbertTokenizer", "keep_accents": True}, ["NFKD", "StripAccents"]),
+        ({"tokenizer_class": "XLMRobertaTokenizer", "do_lower_case": True}, []),  # does not
+    ],
+)
+def test_letters_that_two_files_change_otherwise(stated, steps, tmp_path):
+    pieces = [("[PAD]", 0.0), ("[CLS]", 0.0), ("[SEP]", 0.0), ("[UNK]", 0.0), ("▁a", -1.0)]
+    described = {
+        "model": {"type": "Unigram", "vocab": pieces, "unk_id": 3},
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": s} for s in (*steps, "NFC")]},
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(stated))
+    if stated["tokenizer_class"] == "XLMRobertaTokenizer":
+        assert Tokenizer.from_preset(tmp_path).get_config()["lowercase"] is False
+    else:
+        with pytest.raises(CheckpointError, match=f"has {[*stated][1]}=.* does the opposite"):
+            Tokenizer.from_preset(tmp_path)
