@@ -27,6 +27,7 @@ from keras_lm.layers.backend import (
     sizes,
     softmax,
     takes_rules,
+    traced_alike,
     word_scores,
     write_slots,
 )
@@ -575,7 +576,7 @@ class KeyValueCache:
         """Return what each block makes of `x` (B, S, D), and store what it keeps."""
         states = []
         for block, context in zip(blocks, contexts, strict=True):
-            x, kept = block(x, context, training=training)
+            x, kept = traced_alike(block, x, context, training=training)
             self.keep(kept)
             states.append(x)
         return states
@@ -905,7 +906,7 @@ def through_blocks(
     for number, block in enumerate(blocks, 1):
         if first_only and number == len(blocks):
             x, context = _first_after_others(x, context)
-        x, _ = block(x, context, training=training)
+        x, _ = traced_alike(block, x, context, training=training)
         states.append(x)
     return states
 

@@ -36,10 +36,10 @@ if keras.backend.backend() == "tensorflow":
         softmax,
         split_seed,
         sum_over_replicas,
-        traced_once,
         word_scores,
         write_slots,
     )
+    from keras_lm.layers.tensorflow_traces import traced_alike, traced_once
 
     takes_rules = is_long
     gelu = keras.activations.gelu
@@ -82,8 +82,12 @@ else:
         return x[rows]
 
     def traced_once(function, inputs, *key):
-        """See `keras_lm.layers.tensorflow`."""
+        """See `keras_lm.layers.tensorflow_traces`."""
         return function(inputs)
+
+    def traced_alike(layer, *inputs, training=None):
+        """See `keras_lm.layers.tensorflow_traces`."""
+        return layer(*inputs, training=training)
 
     def sizes(x):
         """See `keras_lm.layers.tensorflow`."""
@@ -195,6 +199,7 @@ __all__ = [
     "split_seed",
     "sum_over_replicas",
     "takes_rules",
+    "traced_alike",
     "traced_once",
     "word_scores",
     "write_slots",

@@ -5,7 +5,6 @@
 Shapes: B batch, N heads, S sequence, H per head, X any width.
 """
 
-import collections
 import contextlib
 import contextvars
 import functools
@@ -21,7 +20,6 @@ from keras_lm.tensorflow import tf
 
 _IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
 _CLASSES_ARE_NAMED = contextvars.ContextVar("classes_are_named", default=True)
-_TRACES = contextvars.ContextVar("traces", default=None)
 _MOST_TOKENS = contextvars.ContextVar("most_tokens", default=None)
 _ASSERTED = re.compile(r"assertion failed: \[(.*?)\]\s*(?:\n|$)", re.DOTALL)
 _IS_GROWING = contextvars.ContextVar("is_growing", default=False)
@@ -58,62 +56,6 @@ def keeps_axes(x):
     in a network, which it prepares in each call.
     """
     return is_for_lite() and [*x.shape[:-1]].count(None) > 1
-
-
-class GraphCache(collections.UserDict):
-    """Graphs of functions of named strings, each traced once for texts of all sizes.
-
-    It is no dict, which TensorFlow would save with a module that holds it.
-    """
-
-    def call(self, name, function, columns, *more):
-        """Call a function by its graph, which is kept under its name, the form of texts and more.
-
-        Args:
-            name: str.
-            function: dict of tensors → tensors.
-            columns: dict of string tensors, dense or ragged.
-            *more: what else the graph depends on.
-        """
-        specs = {name: _spec_of_any_size(value) for name, value in columns.items()}
-        key = (name, *more, str(sorted(specs.items())))
-        if key not in self:
-            traced = tf.function(lambda columns: function(columns), autograph=False)
-            self[key] = traced.get_concrete_function(specs)
-        return self[key](columns)
-
-
-def _spec_of_any_size(value):
-    """Return the spec of a string tensor, dense or ragged, with all sizes unknown."""
-    if isinstance(value, tf.RaggedTensor):
-        return tf.RaggedTensorSpec([None] * value.shape.rank, value.dtype)
-    return tf.TensorSpec([None] * value.shape.rank, value.dtype)
-
-
-@contextlib.contextmanager
-def sharing_traces():
-    """A context for tracing several graphs that hold a network once, as a function that they call.
-
-    TensorFlow puts the function in the place of each call before it runs a graph.
-    """
-    token = _TRACES.set({})
-    try:
-        yield
-    finally:
-        _TRACES.reset(token)
-
-
-def traced_once(function, inputs, *key):
-    """Return `function(inputs)`, nested tensors; where traces are shared, by a call of its trace.
-
-    `key` has a name of the function, and all that it depends on except its inputs and their shapes.
-    """
-    traces = _TRACES.get()
-    if traces is None:
-        return function(inputs)
-    if key not in traces:
-        traces[key] = tf.function(function, autograph=False)
-    return traces[key](inputs)
 
 
 @contextlib.contextmanager
@@ -401,12 +343,17 @@ def is_growing():
     return _IS_GROWING.get()
 
 
+def is_in_place():
+    """Whether `write_slots` writes in place."""
+    return _IS_IN_PLACE.get()
+
+
 def write_slots(old, new, indices):
     """Return keys or values (B, N, T, H) with new ones (B·N·S, H) written into them.
 
     `indices` (B·N·S, 3) int32 are the row, head and slot of each.
     """
-    if _IS_IN_PLACE.get() and not is_for_lite():
+    if is_in_place() and not is_for_lite():
         return tf.raw_ops.ScatterNdNonAliasingAdd(
             input=old, indices=indices, updates=new - tf.gather_nd(old, indices)
         )
