@@ -69,7 +69,7 @@ def check_axes(grid, dims, positions, hidden_dim):
         return
     if grid is None or dims is None or len(grid) != len(dims):
         raise ValueError(
-            f"axial_shape={grid} and axial_dims={dims}: pass lists of one length, or neither."
+            f"axial_shape={grid} and axial_dims={dims}: pass lists of the same length, or neither."
         )
     if math.prod(grid) < positions:
         raise ValueError(

@@ -88,7 +88,7 @@ def test_what_cannot_be_is_refused(fail, write, critic, tiny, tmp_path):
 
     assert "no task: a teacher is a TextClassifier" in refuse("--teacher", tiny)
     assert "loud" in refuse("--teacher", critic)  # is no class of the teacher
-    assert "layers 2 is not between 1 and 1" in refuse(
+    assert "layers 2: the teacher has 1" in refuse(
         *("--teacher", critic, "--layers", 2), file=write("a.txt", "a film\n")
     )
     assert "early-stopping looks at" in refuse("--teacher", critic, "--early-stopping", 1)

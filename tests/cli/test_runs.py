@@ -66,7 +66,7 @@ def test_rows_are_for_a_task(make):
     with pytest.raises(ValueError, match="rows with next_sentence_labels, which no objective of"):
         training.fit_windows(task, tf.data.Dataset.from_tensors(row))
     windows = tf.data.Dataset.from_tensors(np.zeros(17, "int32"))
-    with pytest.raises(ValueError, match="causal language model, and MaskedLM is none: pass rows"):
+    with pytest.raises(ValueError, match="language model, which MaskedLM is not: pass rows"):
         training.fit_windows(task, windows)
 
 

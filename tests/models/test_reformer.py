@@ -266,7 +266,7 @@ def test_a_text_of_64k_tokens():
     [
         ({"axial_shape": [8, 4], "axial_dims": [8, 8]}, "has 32 positions, fewer than"),
         ({"axial_shape": [8, 8], "axial_dims": [8, 9]}, "are 17 wide together"),
-        ({"axial_shape": [8, 8]}, "pass as many numbers for both"),
+        ({"axial_shape": [8, 8]}, "pass lists of the same length"),
         ({"num_buckets": 7}, "num_buckets=7: pass even numbers"),
         ({"num_buckets": [4, 3]}, "pass even numbers"),
         ({"num_buckets": [4, "6"]}, "num_buckets=.*: pass a whole number of 2 or more"),

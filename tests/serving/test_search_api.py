@@ -183,7 +183,7 @@ WRONG = {
     "return_documents=1: pass true or false": {"return_documents": 1},
     "['rank_fields'] are not supported": {"rank_fields": ["a"]},
     "raw_scores=True is not supported": {"raw_scores": True},
-    "has another number of classes than two": {"model": "three"},
+    "does not have two classes": {"model": "three"},
     "at most 1024": {"documents": ["a"] * 1025},
     "surrogate pair in string is invalid": {"query": "\ud800"},
 }
