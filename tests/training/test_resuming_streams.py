@@ -142,5 +142,5 @@ def test_half_of_the_streams_are_of_each_direction():
         np.testing.assert_array_equal(batch["token_ids"], ids[[step, 3 + step, 6 + step, 9 + step]])
     with pytest.raises(ValueError, match="epochs=2 and steps=3: pass one"):
         rows(task, steps=3)
-    with pytest.raises(ValueError, match="Pretrainer is none: pass rows"):
+    with pytest.raises(ValueError, match="which Pretrainer is not: pass rows"):
         windows(task)
