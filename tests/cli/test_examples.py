@@ -121,6 +121,7 @@ def test_mistakes_are_named(write, task, name, content, message):
         read(write(name, content), task)
 
 
+@pytest.mark.slow
 def test_a_tagger_is_trained_and_measured(run, write, tiny, tmp_path, capsys):
     sequence_labeling = pytest.importorskip("seqeval.metrics")
     file, preset = write("train.conll", CONLL), tmp_path / "tagger"

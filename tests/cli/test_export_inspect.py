@@ -157,6 +157,7 @@ def test_a_tflite_of_bytes_fills_masks_as_its_preset(run, tokenizer_of, backbone
     assert answer["tokens"] == expected["tokens"] and answer["text"] == expected["text"]
 
 
+@pytest.mark.slow
 def test_products_in_int8_are_within_the_tolerance_of_int8(run, critic, tmp_path):
     options = ("--weights", "int8", "--freeze", "--check")
     assert "4 texts" in run("export", critic, tmp_path / "quick", *options)

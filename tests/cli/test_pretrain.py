@@ -434,6 +434,7 @@ def of_t5(run, tmp_path_factory):
 T5 = ["--num-layers", 1, "--hidden-dim", 16, "--num-heads", 2, "--sequence-length", 16]
 
 
+@pytest.mark.slow
 def test_t5_by_its_recipe_scaled_down(run, fail, of_t5, tiny, corpus, tmp_path):
     tokenizer = Tokenizer.from_preset(of_t5)
     assert tokenizer.vocabulary[-1] == "<extra_id_0>"

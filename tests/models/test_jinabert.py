@@ -41,6 +41,7 @@ def test_slopes():
     np.testing.assert_array_equal(slopes_of_heads(12), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_a_folder_of_sentence_transformers(sentence_folder, encodes_and_learns, bert_tokenizer):
     tokenizer, roles = bert_tokenizer(TEXTS)

@@ -39,6 +39,7 @@ def test_huggingface(folder, assert_equals_huggingface):
 # === Folders ===
 
 
+@pytest.mark.slow
 def test_a_folder_of_sentence_transformers(sentence_folder, encodes_and_learns, bert_tokenizer):
     tokenizer, roles = bert_tokenizer(TEXTS)
     encodes_and_learns(sentence_folder("nomic-bert", tokenizer, roles), tokenizer, TEXTS)

@@ -184,6 +184,7 @@ def test_other_blocks_are_refused(name, tokenizer_of):
 # === Training ===
 
 
+@pytest.mark.slow
 def test_vectors_remember_their_texts(tokenizer):
     texts = [
         f"{a} {b} {c}" for a in ("it", "film", "plot") for b in ("good", "bad") for c in WORDS[:3]

@@ -132,6 +132,7 @@ def test_saved_and_exported(task, tmp_path):
         assert [text[a:b].encode() for a, b in zip(starts, ends)] == said
 
 
+@pytest.mark.slow
 def test_an_export_holds_the_entities_of_its_dictionary(backbone, tmp_path):
     """The table has a thousand entities, as if `kg_embed` had been read whole, and texts name 3."""
     ids = [f"Q{number}" for number in range(1_000)][::-1]

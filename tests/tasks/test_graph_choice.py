@@ -258,6 +258,7 @@ def words_of(strings):
     return tuple(string.decode() for string in strings if string)
 
 
+@pytest.mark.slow
 def test_an_export_takes_packed_graphs(make, graphs, checked_here, tmp_path):
     task = make(GraphChoice, graphs=graphs, graph_in_export=False, **SIZES)
     data = DATA | {"graphs": task.find_graphs(DATA["text"], DATA["choices"])}

@@ -51,7 +51,7 @@ def make(tokenizer_of):
             ({"text": TEXTS, "text_pair": TEXTS[::-1]}, ["good", "bad"] * 2),
         ),
         (TokenClassifier, {"num_classes": 2}, (TEXTS, [[0, 1], [1, 0], [0, 0, 1], [1]])),
-        (
+        pytest.param(
             QuestionAnswerer,
             {"sequence_length": 8, "stride": 2},
             (
@@ -59,6 +59,7 @@ def make(tokenizer_of):
                 [{"text": "film", "start": text.index("film")} if "film" in text else None
                  for text in TEXTS],
             ),
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["pairs", "words", "windows"],

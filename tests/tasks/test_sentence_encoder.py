@@ -151,7 +151,7 @@ def test_texts_alone_are_their_own_positives(make, make_backbone):
     assert encoder.evaluate({"text": ANCHORS}, verbose=0) < losses[0]
 
 
-@pytest.mark.parametrize("dropout, size", [(0.0, 2), (0.3, 5)])
+@pytest.mark.parametrize("dropout, size", [(0.0, 2), pytest.param(0.3, 5, marks=pytest.mark.slow)])
 def test_cached_gradients_are_those_of_the_whole_batch(make, make_backbone, dropout, size):
     def trained(micro_batch_size):
         keras.utils.set_random_seed(3)
@@ -506,7 +506,7 @@ def test_recall_rises_on_paraphrases_with_distractors(make, make_backbone, seed)
     assert before < 0.4 and after > 0.9, (before, after)
 
 
-@pytest.mark.parametrize("eagerly", [True, False])
+@pytest.mark.parametrize("eagerly", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_metrics_of_pairs_with_labels_and_without(make, eagerly):
     encoder = make(SentenceEncoder, in_graph=not eagerly)
     encoder.compile(metrics=[InBatchRecall()], run_eagerly=eagerly)

@@ -214,7 +214,9 @@ SEARCHES = {
 }
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize(
+    "search", ["greedy", "sampled", pytest.param("beams", marks=pytest.mark.slow)]
+)
 def test_a_batch_gives_what_each_row_gives(task, eagerly, search):
     options = SEARCHES[search]
     together = task.generate(SOURCES, max_new_tokens=5, batch_size=3, **options)

@@ -205,8 +205,9 @@ class Endpoint(tf.Module):
 
 
 # The others are these with another vocabulary, parts of `marian`, or in the exports of tasks.
-TRACED = ("bpe-gpt1", "marian", "words", "subwords", "characters")
-ALSO = [pytest.param(k, marks=pytest.mark.thorough) for k in KINDS if k not in TRACED]
+TRACED = ("bpe-gpt1", "words", "subwords", "characters")
+ALSO = [pytest.param(k, marks=pytest.mark.thorough) for k in KINDS if k not in (*TRACED, "marian")]
+ALSO += [pytest.param("marian", marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("kind", [*TRACED, *ALSO])
