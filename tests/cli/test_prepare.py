@@ -50,7 +50,7 @@ def test_prepare_then_pretrain(run, fail, prepare, tiny, corpus, tmp_path):
     # What has been decided cannot be decided again.
     other = [*going_on[:-3], tmp_path / "other", "--batch-size", 2]
     assert "--form is for text files" in fail(*other, "--form", "single")
-    assert "--sequence-length 24 is another" in fail(*other, "--sequence-length", 24)
+    assert "--sequence-length 24 differs" in fail(*other, "--sequence-length", 24)
     assert "is not what --objective sentence-order reads" in fail(
         *other, "--objective", "sentence-order"
     )
