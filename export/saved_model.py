@@ -12,7 +12,7 @@ from tensorflow.python.saved_model import fingerprinting_utils
 from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
-from keras_lm.layers.tensorflow_traces import sharing_traces
+from keras_lm.layers.tensorflow import sharing_traces
 from keras_lm.presets import saving
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.strings import has_text_operations

@@ -119,10 +119,10 @@ def test_tensorflow_may_be_missing():
 
 
 # Where a context changes what layers do: while a graph is traced for LiteRT, in int8 or bfloat16,
-# or to decode; while traces are shared; for the numbers of classes; and while a checkpoint is
-# loaded. (One more has files that several readers of a source share.)
+# or to decode; for the numbers of classes; and while a checkpoint is loaded. (One more has files
+# that several readers of a source share.)
 TRACED_OTHERWISE = {"converters.checkpoint", "layers.tensorflow", "tokenizers.strings"}
-TRACED_OTHERWISE |= {"layers.tensorflow_traces", "utils.input_files"}
+TRACED_OTHERWISE |= {"utils.input_files"}
 
 
 def test_what_layers_do_follows_from_their_arguments():

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_lm.layers.tensorflow import few_packed
-from keras_lm.layers.tensorflow_traces import GraphCache
+from keras_lm.layers.tensorflow import GraphCache, few_packed
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives.objective import CompiledLosses
 from keras_lm.packers import Packer, Texts

@@ -36,10 +36,11 @@ if keras.backend.backend() == "tensorflow":
         softmax,
         split_seed,
         sum_over_replicas,
+        traced_alike,
+        traced_once,
         word_scores,
         write_slots,
     )
-    from keras_lm.layers.tensorflow_traces import traced_alike, traced_once
 
     takes_rules = is_long
     gelu = keras.activations.gelu
@@ -82,11 +83,11 @@ else:
         return x[rows]
 
     def traced_once(function, inputs, *key):
-        """See `keras_lm.layers.tensorflow_traces`."""
+        """See `keras_lm.layers.tensorflow`."""
         return function(inputs)
 
     def traced_alike(layer, *inputs, training=None):
-        """See `keras_lm.layers.tensorflow_traces`."""
+        """See `keras_lm.layers.tensorflow`."""
         return layer(*inputs, training=training)
 
     def sizes(x):

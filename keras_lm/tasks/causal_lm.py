@@ -25,8 +25,7 @@ from keras_lm.generation.options import OPTIONS, check_lookup
 from keras_lm.generation.settings import GenerationSettings
 from keras_lm.generation.streaming import Stream
 from keras_lm.layers.chunks import losses_in_chunks
-from keras_lm.layers.tensorflow import require, writing_in_place
-from keras_lm.layers.tensorflow_traces import traced_once
+from keras_lm.layers.tensorflow import require, traced_once, writing_in_place
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import CausalLanguageModel, MeanOfKnown
 from keras_lm.packers import Template, Texts

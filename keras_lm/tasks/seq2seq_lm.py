@@ -21,8 +21,7 @@ from keras_lm.generation.scoring import target_scores
 from keras_lm.generation.settings import GenerationSettings, with_targets
 from keras_lm.generation.targets import Decoder, check_coverage, forbidden_ids, write
 from keras_lm.layers.masks import IGNORED
-from keras_lm.layers.tensorflow import few_numbers, writing_in_place
-from keras_lm.layers.tensorflow_traces import traced_once
+from keras_lm.layers.tensorflow import few_numbers, traced_once, writing_in_place
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
 from keras_lm.packers import Seq2SeqPacker, Template

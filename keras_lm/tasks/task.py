@@ -17,7 +17,7 @@ from keras_lm import presets
 from keras_lm.feeding import predict_batches
 from keras_lm.feeding.feed import Pairs, Preprocessor
 from keras_lm.layers.basic import reads_first_only
-from keras_lm.layers.tensorflow_traces import GraphCache
+from keras_lm.layers.tensorflow import GraphCache
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Texts
 from keras_lm.packers.packer import Template

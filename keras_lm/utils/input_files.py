@@ -179,32 +179,20 @@ _HAVE_BEEN_READ = contextvars.ContextVar("have_been_read", default=None)
 
 
 @contextlib.contextmanager
-def without_collecting() -> Iterator[None]:
-    """A context in which Python's garbage collector rests.
+def reading_once() -> Iterator[None]:
+    """A context in which `read_once` reads a file once; what it returns is not to be changed.
 
-    It is for making many objects that stay: it would go through them again and again.
+    Python's garbage collector rests: it would go through long vocabularies again and again.
     """
+    token = _HAVE_BEEN_READ.set({} if _HAVE_BEEN_READ.get() is None else _HAVE_BEEN_READ.get())
     collects = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        _HAVE_BEEN_READ.reset(token)
         if collects:
             gc.enable()
-
-
-@contextlib.contextmanager
-def reading_once() -> Iterator[None]:
-    """A context in which `read_once` reads a file once; what it returns is not to be changed.
-
-    Python's garbage collector rests.
-    """
-    token = _HAVE_BEEN_READ.set({} if _HAVE_BEEN_READ.get() is None else _HAVE_BEEN_READ.get())
-    try:
-        with without_collecting():
-            yield
-    finally:
-        _HAVE_BEEN_READ.reset(token)
 
 
 def read_once(path: str, read: Callable[[str], Any]) -> Any:

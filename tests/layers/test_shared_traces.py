@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_lm.layers.attention import AttentionContext, PreNormBlock
-from keras_lm.layers.tensorflow_traces import sharing_traces, traced_alike, traced_once
+from keras_lm.layers.tensorflow import sharing_traces, traced_alike, traced_once
 from keras_lm.tensorflow import tf
 
 X = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
