@@ -6,6 +6,7 @@ Shapes: B batch, S sequence or new tokens, T attended length or slots, L blocks,
 head.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -576,7 +577,7 @@ class KeyValueCache:
         """Return what each block makes of `x` (B, S, D), and store what it keeps."""
         states = []
         for block, context in zip(blocks, contexts, strict=True):
-            x, kept = traced_alike(block, x, context, training=training)
+            x, kept = _called(block, x, context, training)
             self.keep(kept)
             states.append(x)
         return states
@@ -906,9 +907,16 @@ def through_blocks(
     for number, block in enumerate(blocks, 1):
         if first_only and number == len(blocks):
             x, context = _first_after_others(x, context)
-        x, _ = traced_alike(block, x, context, training=training)
+        x, _ = _called(block, x, context, training)
         states.append(x)
     return states
+
+
+def _called(block, x, context, training):
+    """Return what a block makes of `x`; of blocks that are alike, graphs may hold one trace."""
+    # A symbolic call only makes weights, and is in no graph.
+    call = block if isinstance(x, keras.KerasTensor) else functools.partial(traced_alike, block)
+    return call(x, context, training=training)
 
 
 def _first_after_others(x, context):
